@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nlfuzz/nlfuzz/fuzz"
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
+	"github.com/nlfuzz/nlfuzz/invariants"
+	"github.com/nlfuzz/nlfuzz/model"
+)
+
+type replayCmd struct {
+	targetFlags
+	File  string `arg:"" help:"Sequence file, or folder of a finding." type:"path"`
+	Times int    `help:"Run it so many times." default:"1"`
+	State bool   `help:"Print the whole state at the end."`
+}
+
+// readOps reads a sequence file, or the minimal sequence of a finding's folder.
+func readOps(path string) ([]model.Op, error) {
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		path = filepath.Join(path, "sequence.txt")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close()
+	_, ops, err := iproute.ParseSequence(f)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", path, err)}
+	}
+	if len(ops) == 0 {
+		return nil, usageError{fmt.Errorf("%s: no operations in it", path)}
+	}
+	return ops, nil
+}
+
+// Run implements the verb.
+func (c *replayCmd) Run(ctx context.Context) error {
+	if c.Times < 1 {
+		return usageError{fmt.Errorf("--times %d: at least 1", c.Times)}
+	}
+	ops, err := readOps(c.File)
+	if err != nil {
+		return err
+	}
+	rep := newReporter(false)
+	env, err := c.open(ctx, rep, 1)
+	if err != nil {
+		return err
+	}
+	defer env.Close()
+	r := env.runners[0]
+	var state *model.Tables
+	r.Step = func(_ int, op model.Op, want invariants.Expected, got *invariants.Observation) {
+		state = got.Tables
+		answer := invariants.ErrnoName(got.Errno)
+		if got.Blocked {
+			answer = "blocked"
+		}
+		model := invariants.ErrnoName(want.Answer.Errno)
+		if want.Answer.Unjudged {
+			model = "any"
+		}
+		fmt.Printf("%-12s %-12s %9s  %s", answer, "("+model+")", got.Took.Round(10*time.Microsecond), iproute.Print(op))
+		if got.Extack != "" && got.Errno != 0 {
+			fmt.Printf("   # %s", got.Extack)
+		}
+		fmt.Println()
+	}
+	fmt.Printf("%-12s %-12s %9s  %s\n", "KERNEL", "(MODEL)", "TOOK", "OPERATION")
+	failed := 0
+	var last *fuzz.Outcome
+	for range c.Times {
+		out, err := r.Run(ctx, ops)
+		if err != nil {
+			return err
+		}
+		if out.Violation != nil {
+			failed++
+			last = out
+			printViolation(out)
+		}
+		r.Step = nil // list it once
+	}
+	if c.State && state != nil {
+		for _, l := range state.Lines() {
+			fmt.Println("  " + l)
+		}
+	}
+	fmt.Printf("%d of %d runs broke an invariant\n", failed, c.Times)
+	if last != nil {
+		return errFound
+	}
+	return nil
+}
+
+func printViolation(out *fuzz.Outcome) {
+	fmt.Printf("VIOLATION %s\n", out.Violation.Fingerprint)
+	for i, d := range out.Violation.Detail {
+		if i == 40 {
+			fmt.Printf("  ... and %d lines more\n", len(out.Violation.Detail)-i)
+			break
+		}
+		fmt.Println("  " + d)
+	}
+}

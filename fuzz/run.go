@@ -1,0 +1,165 @@
+package fuzz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
+	"github.com/nlfuzz/nlfuzz/invariants"
+	"github.com/nlfuzz/nlfuzz/model"
+)
+
+// Runner runs sequences on one target, with the model in lockstep and the judges after every operation.
+type Runner struct {
+	Target Target
+	Kernel Kernel // what Probe says of it
+	// Step, if set, is called after each operation: with what was expected and seen, for replay's listing and for counting.
+	Step func(i int, op model.Op, want invariants.Expected, got *invariants.Observation)
+
+	// Resets counts how often the target was reset.
+	Resets atomic.Int64
+
+	dirty bool // the target must be reset before it can be used
+}
+
+// Outcome is what became of one sequence.
+type Outcome struct {
+	// Violation is the first claim that did not hold; nil if all held.
+	Violation *invariants.Violation
+	// At is the index of the operation after which it was seen; len(ops) for the namespace's end.
+	At int
+	// Seen is the observation that broke it; nil when the kernel died.
+	Seen *invariants.Observation
+	// Answers are the model's answers to the operations that ran.
+	Answers []model.Answer
+	// Ran are the operations that ran, the one that broke the claim included.
+	Ran []model.Op
+	// Unknown are the netlink attributes met that the decoder does not know.
+	Unknown map[string]bool
+}
+
+// A state that differs may be on its way: link watch reports carrier changes from a work item. It is read again after these pauses, and only what
+// still differs after the last is a violation.
+var settlePauses = []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 1200 * time.Millisecond}
+
+// Run runs ops in a fresh namespace. An error means that the target could not run them; whatever is wrong with the kernel is in the Outcome.
+func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
+	out := &Outcome{Unknown: map[string]bool{}}
+	if r.dirty {
+		if err := r.Target.Reset(ctx); err != nil {
+			return nil, fmt.Errorf("reset the target: %w", err)
+		}
+		r.Resets.Add(1)
+		r.dirty = false
+	}
+	// Until the namespace is known to be gone without a fault, nothing more may run on this kernel.
+	r.dirty = true
+	obs, err := r.Target.Begin(ctx)
+	if err != nil {
+		return r.died(out, -1, nil, err)
+	}
+	ops = r.Kernel.Supported(ops)
+	out.At = len(ops)
+	st := model.New(r.Kernel.Profile)
+	want := invariants.Expected{Kind: "begin", Tables: st.Tables()}
+	if v, seen, err := r.judge(ctx, obs, want); err != nil {
+		return r.died(out, -1, nil, err)
+	} else if v != nil {
+		out.Violation, out.Seen, out.At = v, seen, -1
+		return out, nil
+	}
+	for i, op := range ops {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		out.Ran = append(out.Ran, op)
+		links := want.Tables.Links
+		ans := st.Apply(op)
+		want = invariants.Expected{Kind: op.Kind(), Answer: ans, Tables: st.Tables(), Links: links}
+		obs, err := r.Target.Apply(ctx, op)
+		if err != nil {
+			return r.died(out, i, op, err)
+		}
+		out.Answers = append(out.Answers, ans)
+		for _, u := range obs.Unknown {
+			out.Unknown[u] = true
+		}
+		v, seen, err := r.judge(ctx, obs, want)
+		if err != nil {
+			return r.died(out, i, op, err)
+		}
+		if r.Step != nil {
+			r.Step(i, op, want, seen)
+		}
+		if v != nil {
+			out.Violation, out.At, out.Seen = v, i, seen
+			if obs.Blocked || v.Invariant == "log" || v.Invariant == "waiting" {
+				return out, nil // the kernel is wedged or tainted
+			}
+			// What differs does not harm the kernel: end the namespace and go on with it.
+			if end, err := r.Target.End(ctx); err == nil && end.Net.Gone && len(end.Log) == 0 {
+				r.dirty = false
+			}
+			return out, nil
+		}
+	}
+	obs, err = r.Target.End(ctx)
+	if err != nil {
+		return r.died(out, len(ops), nil, err)
+	}
+	v := invariants.Judge(obs, invariants.Expected{Kind: "end", Links: want.Tables.Links})
+	if v != nil {
+		out.Violation, out.Seen = v, obs
+		return out, nil
+	}
+	r.dirty = false
+	return out, nil
+}
+
+// judge asks the judges; a state that differs is observed again until it agrees or the pauses are used up.
+func (r *Runner) judge(ctx context.Context, obs *invariants.Observation, want invariants.Expected) (*invariants.Violation, *invariants.Observation, error) {
+	v := invariants.Judge(obs, want)
+	for _, p := range settlePauses {
+		if v == nil || v.Invariant != "state" {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(p):
+		}
+		again, err := r.Target.Observe(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		again.Op, again.Errno, again.Extack, again.Took = obs.Op, obs.Errno, obs.Extack, obs.Took
+		obs = again
+		v = invariants.Judge(obs, want)
+	}
+	return v, obs, nil
+}
+
+// died makes a violation of a target's error if the kernel under test died; any other error is passed on.
+func (r *Runner) died(out *Outcome, i int, op model.Op, err error) (*Outcome, error) {
+	var dead Dead
+	if !errors.As(err, &dead) {
+		return nil, err
+	}
+	words := dead.LastWords()
+	v := invariants.JudgeLog(words)
+	if v == nil {
+		kind := "begin or end"
+		if op != nil {
+			kind = op.Kind()
+		}
+		v = &invariants.Violation{Invariant: "died", Fingerprint: "died/" + kind, Detail: words}
+	}
+	if op != nil {
+		v.Detail = append([]string{"while it ran: " + iproute.Print(op) + ": " + dead.Error()}, v.Detail...)
+	}
+	out.Violation, out.At = v, i
+	return out, nil
+}

@@ -1,0 +1,137 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nlfuzz/nlfuzz/internal/rtnl"
+	"github.com/nlfuzz/nlfuzz/invariants"
+	"github.com/nlfuzz/nlfuzz/model"
+)
+
+// End releases what the sequence holds (sockets, and packets that wait in qdiscs, since they pin the namespace), deletes the namespace and waits until it is gone.
+func (t *Target) End(context.Context) (*invariants.Observation, error) {
+	if t.netns == nil {
+		return nil, fmt.Errorf("end: no namespace was begun")
+	}
+	t.release()
+	id, err := t.home.Assign(int(t.netns.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	o := &invariants.Observation{Net: invariants.NetState{Deleted: true}}
+	start := time.Now()
+	t.drop()
+	if o.Net.Gone, err = t.home.Wait(id, netnsLimit); err != nil {
+		return nil, err
+	}
+	if o.Net.Gone {
+		// The kernel has begun with it. A namespace that is dropped now comes after it: see rtnl.NSIDs.
+		if o.Net.Gone, err = t.probe(); err != nil {
+			return nil, err
+		}
+	}
+	o.Net.Took = time.Since(start)
+	o.Log = t.log.read()
+	return o, nil
+}
+
+// probe makes an empty namespace, drops it, and waits until the kernel begins to take it apart.
+func (t *Target) probe() (bool, error) {
+	var id int32
+	err := t.thread.do(func() error {
+		if err := t.thread.enterNew(); err != nil {
+			return err
+		}
+		f, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if id, err = t.home.Assign(int(f.Fd())); err != nil {
+			return err
+		}
+		return t.thread.goHome()
+	})
+	if err != nil {
+		return false, err
+	}
+	return t.home.Wait(id, netnsLimit)
+}
+
+// release closes the held sockets and deletes the qdiscs that hold packets.
+func (t *Target) release() {
+	for _, fd := range t.sockets {
+		unix.Close(fd)
+	}
+	clear(t.sockets)
+	if t.observer == nil {
+		return
+	}
+	dumps, err := t.observer.DumpAll()
+	if err != nil {
+		return // what stays pinned is seen by the wait for the namespace
+	}
+	tables, _, err := rtnl.Decode(dumps)
+	if err != nil {
+		return
+	}
+	names, err := rtnl.LinkIndexes(dumps[0].Data)
+	if err != nil {
+		return
+	}
+	for _, q := range tables.Qdiscs {
+		if q.Parent != "" {
+			continue // goes with its root
+		}
+		if req, _, ok := rtnl.Encode(model.Qdisc{Verb: model.QdiscDel, Dev: q.Dev}, func(n string) (int, bool) { i, ok := names[n]; return i, ok }); ok && req != nil {
+			t.observer.Do(req)
+		}
+	}
+}
+
+// drop lets go of the namespace without waiting for it.
+func (t *Target) drop() {
+	for _, fd := range t.sockets {
+		unix.Close(fd)
+	}
+	if t.op != nil && t.pending == nil {
+		t.op.Close()
+	}
+	if t.observer != nil {
+		t.observer.Close()
+	}
+	if t.netns != nil {
+		t.netns.Close()
+		t.thread.do(t.thread.goHome)
+	}
+	t.op, t.observer, t.netns, t.net, t.last, t.index, t.sockets, t.devices, t.pending = nil, nil, nil, 0, nil, nil, nil, nil, nil
+}
+
+// Recover makes a target good again whose operation is blocked, where the kernel can't be thrown away: it releases the holders and waits until the
+// operation returns and the namespace is gone.
+func (t *Target) Recover(ctx context.Context) error {
+	if t.netns == nil {
+		return nil
+	}
+	t.release()
+	if t.pending != nil {
+		select {
+		case <-t.pending:
+			t.pending = nil
+		case <-time.After(releaseLimit):
+			return fmt.Errorf("an operation is still blocked %v after its holders were released; this kernel must be rebooted", releaseLimit)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	o, err := t.End(ctx)
+	if err == nil && !o.Net.Gone {
+		err = fmt.Errorf("the namespace stays; this kernel must be rebooted")
+	}
+	return err
+}

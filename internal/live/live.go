@@ -1,0 +1,326 @@
+// Package live runs operations in a fresh network namespace of the kernel that it runs on, and observes what they do.
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
+	"github.com/nlfuzz/nlfuzz/internal/kmem"
+	"github.com/nlfuzz/nlfuzz/internal/rtnl"
+	"github.com/nlfuzz/nlfuzz/invariants"
+	"github.com/nlfuzz/nlfuzz/model"
+)
+
+// Memory reads kernel memory: *kmem.Reader.
+type Memory interface {
+	Net(inum uint32) (kmem.Net, bool, error)
+	Devices(net kmem.Net) ([]invariants.Device, error)
+	Recheck(prev invariants.Device) (now invariants.Device, same bool, err error)
+	Holders(net kmem.Net, dev uint64) ([]invariants.Holder, error)
+}
+
+// Config says how a Target works. The zero value is good.
+type Config struct {
+	Memory Memory        // nil: nothing is read from kernel memory
+	Limit  time.Duration // an operation that takes longer is blocked; 0: DefaultLimit
+	Guest  bool          // this kernel is under test and nobody else uses it: its own sysctls may be set
+}
+
+// Limits of waits. A delete of one device takes some milliseconds, in an emulated guest up to a hundred.
+const (
+	DefaultLimit   = 1500 * time.Millisecond
+	messageLimit   = 1500 * time.Millisecond // for the kernel's message about a blocked delete, which it repeats every second
+	netnsLimit     = 5 * time.Second         // for a namespace to go away
+	linkwatchLimit = 1500 * time.Millisecond // for queued link watch events
+	releaseLimit   = 10 * time.Second        // for a blocked operation to return after its holders were released
+)
+
+// Target is a namespace of this kernel, made anew by each Begin. It is used by one goroutine at a time.
+type Target struct {
+	cfg     Config
+	thread  *thread
+	home    *rtnl.NSIDs
+	scratch *rtnl.Conn // in a namespace of its own, for the barrier
+	log     *klog
+
+	// Of the current namespace; nil and zero between End and Begin.
+	op, observer *rtnl.Conn
+	netns        *os.File
+	net          kmem.Net
+	last         []invariants.Dump
+	index        map[string]int
+	sockets      map[string]int
+	devices      []invariants.Device // before the last delete
+	pending      chan answer         // of an operation that is blocked
+}
+
+type answer struct {
+	errno  syscall.Errno
+	extack string
+	err    error
+}
+
+// New prepares a target. It needs the rights of root.
+func New(cfg Config) (*Target, error) {
+	if cfg.Limit == 0 {
+		cfg.Limit = DefaultLimit
+	}
+	t := &Target{cfg: cfg, log: openLog()}
+	var err error
+	if t.thread, err = newThread(); err != nil {
+		return nil, err
+	}
+	err = t.thread.do(func() (err error) {
+		if t.home, err = rtnl.DialNSIDs(); err != nil {
+			return err
+		}
+		if err := t.thread.enterNew(); err != nil {
+			return err
+		}
+		if t.scratch, err = rtnl.Dial(); err != nil {
+			return err
+		}
+		return t.thread.goHome()
+	})
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	if cfg.Guest {
+		// Where this kernel has the knob, the message about a blocked delete comes after one second and not after ten.
+		os.WriteFile("/proc/sys/net/core/netdev_unregister_timeout_secs", []byte("1"), 0)
+	}
+	return t, nil
+}
+
+// Close ends the target and what it still has.
+func (t *Target) Close() error {
+	t.drop()
+	if t.scratch != nil {
+		t.scratch.Close()
+	}
+	if t.home != nil {
+		t.home.Close()
+	}
+	t.log.close()
+	return t.thread.stop()
+}
+
+// sysctls make a namespace quiet and its state a function of the operations alone: no duplicate address detection, no router solicitations, no link-local
+// addresses that depend on random MACs.
+var sysctls = []struct{ name, value string }{
+	{"ipv6/conf/all/accept_dad", "0"},
+	{"ipv6/conf/default/accept_dad", "0"},
+	{"ipv6/conf/all/router_solicitations", "0"},
+	{"ipv6/conf/default/router_solicitations", "0"},
+	{"ipv6/conf/all/addr_gen_mode", "1"},
+	{"ipv6/conf/default/addr_gen_mode", "1"},
+}
+
+// Begin makes a fresh namespace.
+func (t *Target) Begin(context.Context) (*invariants.Observation, error) {
+	t.drop()
+	t.sockets = map[string]int{}
+	err := t.thread.do(func() (err error) {
+		if err := t.thread.enterNew(); err != nil {
+			return err
+		}
+		for _, s := range sysctls {
+			if err := os.WriteFile(filepath.Join("/proc/sys/net", s.name), []byte(s.value), 0); err != nil {
+				return fmt.Errorf("set up the namespace: %w", err)
+			}
+		}
+		if t.netns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+			return err
+		}
+		if t.op, err = rtnl.Dial(); err != nil {
+			return err
+		}
+		t.observer, err = rtnl.Dial()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin a namespace: %w", err)
+	}
+	if t.cfg.Memory != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(t.netns.Fd()), &st); err != nil {
+			return nil, err
+		}
+		net, ok, err := t.cfg.Memory.Net(uint32(st.Ino))
+		if err != nil || !ok {
+			return nil, fmt.Errorf("find the namespace in kernel memory (found: %t): %w", ok, err)
+		}
+		t.net = net
+	}
+	o := &invariants.Observation{}
+	return o, t.observe(o)
+}
+
+// observe fills in the dumps that changed and the log.
+func (t *Target) observe(o *invariants.Observation) error {
+	now, err := t.observer.DumpAll()
+	if err != nil {
+		return err
+	}
+	o.Dumps = rtnl.Changed(t.last, now)
+	for _, d := range o.Dumps {
+		if d.Table == "link" {
+			if t.index, err = rtnl.LinkIndexes(d.Data); err != nil {
+				return err
+			}
+		}
+	}
+	t.last = now
+	o.Log = append(o.Log, t.log.read()...)
+	return nil
+}
+
+// Observe observes the namespace without an operation.
+func (t *Target) Observe(context.Context) (*invariants.Observation, error) {
+	o := &invariants.Observation{}
+	return o, t.observe(o)
+}
+
+// Apply runs one operation. If it does not return within the limit, the observation says so and who holds the devices that are being unregistered; the
+// target must then be thrown away or recovered.
+func (t *Target) Apply(ctx context.Context, op model.Op) (*invariants.Observation, error) {
+	o := &invariants.Observation{Op: iproute.Print(op)}
+	if _, del := op.(model.LinkDel); del && t.cfg.Memory != nil {
+		devices, err := t.cfg.Memory.Devices(t.net)
+		if err != nil {
+			return nil, fmt.Errorf("read the devices: %w", err)
+		}
+		t.devices = devices
+	}
+	done := make(chan answer, 1)
+	start := time.Now()
+	go func() { done <- t.run(op) }()
+	timer := time.NewTimer(t.limit(op))
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		o.Took = time.Since(start)
+		if a.err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Op, a.err)
+		}
+		o.Errno, o.Extack = a.errno, a.extack
+		return o, t.observe(o)
+	case <-ctx.Done():
+		t.pending = done
+		return nil, ctx.Err()
+	case <-timer.C:
+	}
+	t.pending = done
+	o.Blocked, o.Took = true, time.Since(start)
+	t.explain(o)
+	return o, nil
+}
+
+// limit is how long an operation may take: the barrier waits for others by design.
+func (t *Target) limit(op model.Op) time.Duration {
+	if _, ok := op.(model.Settle); ok {
+		return t.cfg.Limit + linkwatchLimit
+	}
+	return t.cfg.Limit
+}
+
+// explain reads, while an operation is blocked, what the kernel says and which devices wait for whom.
+func (t *Target) explain(o *invariants.Observation) {
+	for end := time.Now().Add(messageLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		o.Log = append(o.Log, t.log.read()...)
+		if strings.Contains(strings.Join(o.Log, "\n"), "unregister_netdevice: waiting") {
+			break
+		}
+	}
+	if t.cfg.Memory == nil {
+		return
+	}
+	for _, prev := range t.devices {
+		now, same, err := t.cfg.Memory.Recheck(prev)
+		if err != nil || !same {
+			continue
+		}
+		if now.State != 1 {
+			if now.Holders, err = t.cfg.Memory.Holders(t.net, now.Addr); err != nil {
+				o.Log = append(o.Log, "nlfuzz: the holders can't be read: "+err.Error())
+			}
+		}
+		o.Devices = append(o.Devices, now)
+	}
+}
+
+// run makes one operation happen and returns its answer.
+func (t *Target) run(op model.Op) answer {
+	switch o := op.(type) {
+	case model.Send, model.Hold, model.Release:
+		var errno syscall.Errno
+		err := t.thread.do(func() error { errno = t.socketOp(op); return nil })
+		return answer{errno: errno, err: err}
+	case model.Settle:
+		return answer{err: t.settle()}
+	default:
+		req, errno, ok := rtnl.Encode(o, func(name string) (int, bool) { i, ok := t.index[name]; return i, ok })
+		if !ok {
+			return answer{err: fmt.Errorf("%T can't be run", op)}
+		}
+		if req == nil {
+			return answer{errno: errno}
+		}
+		errno, extack, err := t.op.Do(req)
+		return answer{errno, extack, err}
+	}
+}
+
+// settle is the barrier: deleting a veth waits for RCU callbacks (rcu_barrier in netdev_run_todo); then queued link watch events are waited for.
+func (t *Target) settle() error {
+	index := func(string) (int, bool) { return 0, false }
+	req, _, _ := rtnl.Encode(model.LinkAdd{Name: "barrier0", Type: model.Veth, Peer: "barrier1"}, index)
+	if errno, _, err := t.scratch.Do(req); err != nil || errno != 0 {
+		return fmt.Errorf("barrier: add a veth: %w", first(err, errno))
+	}
+	dumps, err := t.scratch.DumpAll()
+	if err != nil {
+		return err
+	}
+	names, err := rtnl.LinkIndexes(dumps[0].Data)
+	if err != nil {
+		return err
+	}
+	req, _, _ = rtnl.Encode(model.LinkDel{Name: "barrier0"}, func(n string) (int, bool) { i, ok := names[n]; return i, ok })
+	if errno, _, err := t.scratch.Do(req); err != nil || errno != 0 {
+		return fmt.Errorf("barrier: delete the veth: %w", first(err, errno))
+	}
+	if t.cfg.Memory == nil {
+		return nil
+	}
+	for end := time.Now().Add(linkwatchLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		devices, err := t.cfg.Memory.Devices(t.net)
+		if err != nil {
+			return err
+		}
+		pending := false
+		for _, d := range devices {
+			pending = pending || d.Linkwatch
+		}
+		if !pending {
+			break
+		}
+	}
+	return nil
+}
+
+func first(err error, errno syscall.Errno) error {
+	if err != nil {
+		return err
+	}
+	return errno
+}

@@ -1,0 +1,115 @@
+package invariants
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nlfuzz/nlfuzz/model"
+)
+
+// Expected is what the model says of one operation: the right answer, and what the namespace must be after it.
+type Expected struct {
+	Kind   string // the operation's kind (model.Op.Kind); empty for the end of a sequence
+	Answer model.Answer
+	Tables *model.Tables // nil where the state is not judged
+	// Links are the links before the operation: they tell what kind a device is that a delete waits for.
+	Links []model.Link
+}
+
+// Violation is an invariant's verdict on an observation.
+type Violation struct {
+	Invariant string
+	// Fingerprint is stable for one cause: invariant, kind of kernel object, holder; free of numbers and names.
+	Fingerprint string
+	// Detail is for people: what was expected and what was seen, a line each.
+	Detail []string
+}
+
+// Invariant is one judge: what it claims, and the pure function that checks it. A nil result means that the claim held.
+type Invariant struct {
+	Name  string
+	Claim string
+	Check func(o *Observation, want Expected) *Violation
+}
+
+// All are the judges in the order in which they are asked. The first ones explain more than those after them.
+var All = []Invariant{
+	{"log", "the kernel's log shows no warning, bug, oops, stall or lockdep report", checkLog},
+	{"blocked", "an operation returns within its limit: no reference keeps a device from being freed", checkBlocked},
+	{"waiting", "no device is waited for in unregister_netdevice", checkWaiting},
+	{"errno", "the kernel's answer is the one that the model predicts", checkErrno},
+	{"state", "the tables of the namespace are the ones that the model predicts", checkState},
+	{"netns", "a deleted namespace goes away", checkNetns},
+}
+
+// Judge asks all invariants and returns the first violation, nil if there is none. One fault often breaks several
+// claims (a blocked delete also leaves a wrong state); the order of All decides which one names it.
+func Judge(o *Observation, want Expected) *Violation {
+	for _, in := range All {
+		if v := in.Check(o, want); v != nil {
+			v.Invariant = in.Name
+			return v
+		}
+	}
+	return nil
+}
+
+// ErrnoName returns the C name of an errno: "EEXIST", and "ok" for success.
+func ErrnoName(e syscall.Errno) string {
+	if e == 0 {
+		return "ok"
+	}
+	if n := unix.ErrnoName(e); n != "" {
+		return n
+	}
+	return fmt.Sprintf("errno %d", int(e))
+}
+
+func checkErrno(o *Observation, want Expected) *Violation {
+	if o.Op == "" || o.Blocked || want.Answer.Unjudged || o.Errno == want.Answer.Errno {
+		return nil
+	}
+	w, g := ErrnoName(want.Answer.Errno), ErrnoName(o.Errno)
+	d := []string{fmt.Sprintf("%s: the model says %s, the kernel answers %s", o.Op, w, g)}
+	if o.Extack != "" {
+		d = append(d, "extack: "+o.Extack)
+	}
+	return &Violation{Fingerprint: "errno/" + want.Kind + "/" + w + "/" + g, Detail: d}
+}
+
+func checkState(o *Observation, want Expected) *Violation {
+	if want.Tables == nil || o.Tables == nil || o.Blocked {
+		return nil
+	}
+	diff := model.Diff(want.Tables, o.Tables)
+	if len(diff) == 0 {
+		return nil
+	}
+	// The fingerprint is the set of (sign, table) pairs: which kinds of object are missing or too many.
+	var marks []string
+	seen := map[string]bool{}
+	for _, l := range diff {
+		f := strings.Fields(l)
+		if len(f) < 2 {
+			continue
+		}
+		if m := f[0] + f[1]; !seen[m] {
+			seen[m] = true
+			marks = append(marks, m)
+		}
+	}
+	return &Violation{
+		Fingerprint: "state/" + want.Kind + "/" + strings.Join(marks, ","),
+		Detail:      append([]string{"after: " + o.Op + "   (- only the model has it, + only the kernel has it)"}, diff...),
+	}
+}
+
+func checkNetns(o *Observation, _ Expected) *Violation {
+	if !o.Net.Deleted || o.Net.Gone {
+		return nil
+	}
+	return &Violation{Fingerprint: "netns/stays", Detail: []string{fmt.Sprintf("the namespace was deleted and is still there after %v", o.Net.Took)}}
+}
