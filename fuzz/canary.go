@@ -32,6 +32,8 @@ type spoiled struct {
 	log     string
 	blocked bool
 	stays   bool
+
+	ended bool // the target's namespace
 }
 
 var canaryOps = []model.Op{
@@ -63,6 +65,7 @@ func (s *spoiled) Apply(ctx context.Context, op model.Op) (*invariants.Observati
 
 func (s *spoiled) End(ctx context.Context) (*invariants.Observation, error) {
 	o, err := s.Target.End(ctx)
+	s.ended = true
 	if err == nil && s.stays {
 		o.Net.Gone = false
 	}
@@ -90,8 +93,8 @@ func Canary(ctx context.Context, r *Runner) error {
 			}
 			return fmt.Errorf("canary: the judge %q should have spoken, %q did%s", c.invariant, got, d)
 		}
-		if spoilt.dirty {
-			// The lie made the runner think that the kernel is wedged; the namespace is only to be ended.
+		if !s.ended {
+			// The lie made the runner think that the kernel is wedged; only the namespace is to be ended.
 			if _, err := r.Target.End(ctx); err != nil {
 				return fmt.Errorf("canary %s: %w", c.invariant, err)
 			}

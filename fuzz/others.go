@@ -11,8 +11,8 @@ import (
 
 // The makers of rules, neighbours, qdiscs, traffic and sockets.
 
-// longDelay is a netem delay that no sequence lives to see the end of.
-const longDelay = 1000
+// longDelay is a netem delay in seconds that no sequence lives to see the end of; tc takes no more than 274.
+const longDelay = 200
 
 func (g *gen) ruleAdd() model.Op {
 	f := g.family()

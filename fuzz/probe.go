@@ -22,7 +22,7 @@ var features = []struct {
 	{"bridge", linkOps(model.Bridge), usesLink(model.Bridge)},
 	{"vlan", linkOps(model.VLAN), usesLink(model.VLAN)},
 	{"macvlan", linkOps(model.MACVLAN), usesLink(model.MACVLAN)},
-	{"nexthop objects", []model.Op{model.Nexthop{Verb: model.NexthopAdd, ID: 1, Blackhole: true}}, func(o model.Op) bool {
+	{"nexthop objects", []model.Op{model.LinkUp{Name: "lo"}, model.Nexthop{Verb: model.NexthopAdd, ID: 1, Blackhole: true}}, func(o model.Op) bool {
 		r, route := o.(model.Route)
 		_, nexthop := o.(model.Nexthop)
 		return nexthop || route && r.NHID != 0

@@ -96,8 +96,8 @@ func (s *State) addrDel6(l *link, o AddrDel) syscall.Errno {
 	a := l.addr6[i]
 	l.addr6 = slices.Delete(l.addr6, i, i+1)
 	s.dropLocal6(l, a)
-	// check_cleanup_prefix_route: another address in the prefix, whatever its own length, keeps the prefix route.
-	if !a.noPrefixRoute && !slices.ContainsFunc(l.addr6, func(b addr6) bool { return a.prefix.Masked().Contains(b.prefix.Addr()) }) {
+	// check_cleanup_prefix_route: another address of the same prefix keeps the prefix route.
+	if !a.noPrefixRoute && !slices.ContainsFunc(l.addr6, func(b addr6) bool { return b.prefix.Masked() == a.prefix.Masked() }) {
 		s.dropPrefix6(l, a)
 	}
 	s.stripSource6(l, a.prefix.Addr())
@@ -217,9 +217,7 @@ func (s *State) syncDown6(k routeKey, l *link, unregister bool) {
 func (s *State) up6(l *link) {
 	if l.in6 {
 		for i := range l.addr6 {
-			if a := l.addr6[i]; !a.noPrefixRoute {
-				s.addPrefix6(l, a)
-			}
+			s.fixup6(l, &l.addr6[i])
 		}
 	}
 	if !l.carrier {
@@ -234,6 +232,22 @@ func (s *State) up6(l *link) {
 	}
 }
 
+// fixup6 is fixup_permanent_addr. A local route that a user deleted is made anew, but only that of an address without duplicate detection, lo's own,
+// is put into the table.
+func (s *State) fixup6(l *link, a *addr6) {
+	addr := a.prefix.Addr()
+	k := routeKey{s.tableOr(l, tableLocal), hostPrefix(addr)}
+	if !slices.ContainsFunc(s.fib6.node(k), func(r *route6) bool { return r.id == a.route }) {
+		a.route = 0
+		if addr.IsLoopback() {
+			a.route = s.addLocal6(l, addr)
+		}
+	}
+	if !a.noPrefixRoute {
+		s.addPrefix6(l, *a)
+	}
+}
+
 // configure6 is the end of addrconf_notify: a device that is ready gets its standard addresses and routes, and dead legs live again.
 func (s *State) configure6(l *link) {
 	if l.kind == "" {
@@ -242,6 +256,9 @@ func (s *State) configure6(l *link) {
 		s.addMulticast6(l)
 	}
 	s.syncUp6(l, true)
+	if l.mtu < minMTU6 {
+		s.ifdown6(l, l.kind != "") // only lo has an inet6_dev with such an MTU
+	}
 }
 
 // change6 is NETDEV_CHANGE in addrconf_notify.

@@ -233,7 +233,7 @@ func (s *State) shutdown(l *link) {
 		s.release(l)
 	}
 	s.qdiscs = slices.DeleteFunc(s.qdiscs, func(q qdisc) bool { return q.dev == l.index })
-	s.neighFlush(l, 0)
+	s.neighFlush(l, Unspec)
 	delete(s.byName, l.name)
 	delete(s.byIndex, l.index)
 	s.links = slices.DeleteFunc(s.links, func(x *link) bool { return x == l })

@@ -57,10 +57,11 @@ func (s *State) neighFlush(l *link, f Family) {
 	}
 }
 
-// neighCarrierDown is neigh_carrier_down: permanent neighbours stay, proxy entries do not.
-func (s *State) neighCarrierDown(l *link) {
+// neighChangeAddr is neigh_changeaddr: a device with a new link-layer address loses its neighbours, but not its proxy entries. Loss of carrier, for
+// comparison, takes neither from it (neigh_carrier_down).
+func (s *State) neighChangeAddr(l *link) {
 	for k := range s.neighs {
-		if k.dev == l.index && k.proxy {
+		if k.dev == l.index && !k.proxy {
 			delete(s.neighs, k)
 		}
 	}

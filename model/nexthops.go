@@ -1,7 +1,6 @@
 package model
 
 import (
-	"net/netip"
 	"slices"
 	"syscall"
 )
@@ -168,7 +167,7 @@ func (s *State) singleOf(o Nexthop) (nexthop, syscall.Errno) {
 	if n.family == IPv4 {
 		return n, s.checkLeg4(&n.leg, s.l3table(d), scopeUniverse)
 	}
-	return n, s.checkLeg6(&n.leg, s.l3table(d), s.isReject6(false, false, d.index, netip.IPv6Unspecified()))
+	return n, s.checkLeg6(&n.leg, s.l3table(d), false)
 }
 
 func (s *State) nexthopInsert(n nexthop) {

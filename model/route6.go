@@ -115,12 +115,10 @@ func (s *State) check6(k routeKey, dst netip.Addr, r *route6) syscall.Errno {
 			dev = legs[0].dev // nexthop_fib6_nh
 		}
 	} else {
-		if s.isReject6(r.reject, r.local, r.leg.dev, dst) {
-			r.reject = true
-		}
 		if errno := s.checkLeg6(&r.leg, k.table, r.reject); errno != 0 {
 			return errno
 		}
+		r.reject = s.isReject6(r.reject, r.local, r.leg.dev, dst)
 		if r.local {
 			r.leg.linkdown = false
 		}

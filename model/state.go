@@ -16,11 +16,13 @@ type Profile struct {
 	// SkipsBetweenSiblings: an IPv6 route that lies between two siblings of a multipath route of the same prefix and metric is left out by dumps
 	// (fib6_dump_node) and survives its device going down (fib6_clean_node): both jump from the first sibling to the last. A fault of all kernels so far.
 	SkipsBetweenSiblings bool
+	// LoopbackAlways: lo gets 127.0.0.1/8 when it goes up even if it has another IPv4 address (inetdev_event).
+	LoopbackAlways bool
 }
 
 // DefaultProfile is the profile of current kernels.
 func DefaultProfile() Profile {
-	return Profile{RenameUp: true, GroupWeight16: true, SkipsBetweenSiblings: true}
+	return Profile{RenameUp: true, GroupWeight16: true, SkipsBetweenSiblings: true, LoopbackAlways: true}
 }
 
 // Answer is what the kernel must say to an operation.

@@ -120,7 +120,6 @@ func (s *State) linkwatch() {
 		s.change4(l)
 		if !l.carrier {
 			s.nexthopFlush(l, eventChange)
-			s.neighCarrierDown(l)
 		}
 		s.change6(l)
 		if s.isBridgePort(l) {
@@ -139,11 +138,15 @@ func (s *State) portCheck(p, br *link) {
 	}
 }
 
-// portSet is br_stp_enable_port and br_stp_disable_port with br_port_state_selection: a bridge has carrier while a port forwards. A bridge that never
-// had a port has carrier as well.
+// portSet is br_stp_enable_port and br_stp_disable_port: a bridge has carrier while a port forwards. A bridge that never had a port has carrier as well.
 func (s *State) portSet(p, br *link, forwarding bool) {
 	p.forwarding = forwarding
-	s.setCarrier(br, slices.ContainsFunc(s.portsOf(br), func(q *link) bool { return q.forwarding }))
+	s.stateSelection(br)
+}
+
+// stateSelection is br_port_state_selection.
+func (s *State) stateSelection(br *link) {
+	s.setCarrier(br, slices.ContainsFunc(s.portsOf(br), func(p *link) bool { return p.forwarding }))
 }
 
 // linkMaster follows do_set_master: the old master is left before the new one is asked.
@@ -252,7 +255,10 @@ func (s *State) release(l *link) {
 // bridgeMAC is what the change of a bridge's address does (br_stp_recalculate_bridge_id): without ports it becomes zero. VLANs that are up follow.
 func (s *State) bridgeMAC(m *link, zero bool) {
 	m.noMAC = zero
-	s.neighFlush(m, 0) // neigh_changeaddr
+	s.neighChangeAddr(m)
+	if m.kind == Bridge {
+		s.stateSelection(m) // br_stp_change_bridge_id
+	}
 	for _, u := range s.uppersOf(m) {
 		if u.kind == VLAN && u.up {
 			s.bridgeMAC(u, zero)

@@ -8,6 +8,10 @@ import (
 	"github.com/nlfuzz/nlfuzz/model"
 )
 
+// MaxDelay is the longest netem delay, in seconds, that every tc can give to a kernel: that of iproute2 6.1 counts in 32 bits of 64 ns and
+// refuses more, or takes the rest of a division for it. Parse and Print know longer ones, since nlfuzz itself needs no tc.
+const MaxDelay = 274
+
 // line builds a command line word by word.
 type line []string
 

@@ -41,7 +41,7 @@ func TestRealTools(t *testing.T) {
 	ran := map[string]int{}
 	for _, l := range lines {
 		if strings.HasPrefix(l, "nlfuzz ") || strings.Contains(l, "delay 1000s") {
-			continue // tc of iproute2 6.1 has no word for more than opgen.MaxDelay
+			continue // tc of iproute2 6.1 has no word for more than iproute.MaxDelay
 		}
 		tool := strings.Fields(l)[0]
 		ran[tool]++

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"text/template"
 
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
 	"github.com/nlfuzz/nlfuzz/invariants"
 	"github.com/nlfuzz/nlfuzz/model"
 )
@@ -148,14 +149,18 @@ func (s Script) expect(i int) syscall.Errno {
 
 // step is one command of the way to the fault, which must succeed or, where nlfuzz saw it fail, must not.
 func (s Script) step(i int, op model.Op) string {
+	line := "step " + command(op, false)
 	switch e := s.expect(i); e {
 	case 0:
-		return "step " + command(op, false)
 	case Any:
-		return "either " + command(op, false)
+		line = "either " + command(op, false)
 	default:
-		return "fails " + invariants.ErrnoName(e) + " " + command(op, false)
+		line = "fails " + invariants.ErrnoName(e) + " " + command(op, false)
 	}
+	if q, ok := op.(model.Qdisc); ok && q.Delay > iproute.MaxDelay {
+		line += fmt.Sprintf(" # %ds then, but tc takes no more", q.Delay)
+	}
+	return line
 }
 
 // answerOf returns the words with which iproute2 shows an errno, as an extended regular expression; it finds some errors itself, before the kernel.

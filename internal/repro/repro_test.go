@@ -227,7 +227,7 @@ func TestOnThisKernel(t *testing.T) {
 			"route unicast 198.51.100.0/24 table 254 metric 0 proto 3 scope 0 via 2001:db8::9 dev e0",
 			"route unicast 0.0.0.0/0 table 254 metric 0 proto 3 scope 0 via 10.1.1.1 dev e0 onlink",
 			"route unicast 2001:db8:1::/64 table 254 metric 1024 proto 3 via 2001:db8::9 dev e0",
-			"route unicast ::/0 table 254 metric 1024 proto 3 nhid 1", "route unicast 203.0.113.0/24 table 254 metric 0 proto 3 scope 0 nhid 2",
+			"route unicast ::/0 table 254 metric 1024 proto 3 nhid 1", "route blackhole 203.0.113.0/24 table 254 metric 0 proto 3 scope 0 nhid 2",
 			"route unreachable 2001:db8:2::/64 table 10 metric 1024 proto 3 dev lo",
 			"nexthop id 1 inet6 via 2001:db8::9 dev e0", "nexthop id 2 inet blackhole", "nexthop id 3 group 1,1/4,3", "nexthop id 4 inet dev e0 scope 253",
 			"rule inet pref 100 from 192.0.2.0/24 fwmark 17 iif nodev [detached] lookup 10 proto 3", "rule inet6 pref 100 to 2001:db8::1/128 blackhole proto 3",

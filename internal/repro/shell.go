@@ -9,13 +9,10 @@ import (
 	"github.com/nlfuzz/nlfuzz/model"
 )
 
-// maxDelay is the longest netem delay, in seconds, that every tc can give to a kernel: that of iproute2 6.1 counts in 32 bits of 64 ns.
-const maxDelay = 274
-
-// command is an operation as a shell command. The words of nlfuzz are functions of the script; a socket that is only to be judged is not kept.
+// command is an operation as a shell command, with a delay that every tc takes. The words of nlfuzz are functions of the script; a socket that is only to be judged is not kept.
 func command(op model.Op, judged bool) string {
-	if q, ok := op.(model.Qdisc); ok && q.Delay > maxDelay {
-		q.Delay = maxDelay
+	if q, ok := op.(model.Qdisc); ok && q.Delay > iproute.MaxDelay {
+		q.Delay = iproute.MaxDelay
 		op = q
 	}
 	words := strings.Fields(iproute.Print(op))

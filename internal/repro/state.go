@@ -270,6 +270,7 @@ func ruleQuery(l lineWords) (show string, has, not []string) {
 	}
 	l.pair(&has, &not, "iif")
 	l.pair(&has, &not, "oif")
+	numeric := "-N " // a table's number, also where it has a name; but the word for an action
 	switch {
 	case l.has("l3mdev"):
 		has = append(has, "[l3mdev-table]")
@@ -278,7 +279,8 @@ func ruleQuery(l lineWords) (show string, has, not []string) {
 			has = append(has, "lookup "+t)
 		}
 	default:
+		numeric = ""
 		l.flags(&has, &not, "blackhole", "unreachable", "prohibit")
 	}
-	return fmt.Sprintf("ip %s -N rule show pref %s", family, l.value("pref")), has, not
+	return fmt.Sprintf("ip %s %srule show pref %s", family, numeric, l.value("pref")), has, not
 }

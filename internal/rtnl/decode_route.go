@@ -124,7 +124,7 @@ func (d *decoder) nexthop(fixed []byte, attrs []attribute) error {
 			n.Gateway, err = a.ip()
 		case unix.NHA_BLACKHOLE:
 			n.Blackhole = true
-		case unix.NHA_FDB:
+		case nhaFDB:
 			n.FDB = true
 		case unix.NHA_GROUP:
 			if len(a.data)%8 != 0 {

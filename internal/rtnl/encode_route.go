@@ -149,7 +149,7 @@ func (e *encoder) nexthop(o model.Nexthop) *request {
 		r.attr(unix.NHA_BLACKHOLE, nil)
 	}
 	if o.FDB {
-		r.attr(unix.NHA_FDB, nil)
+		r.attr(nhaFDB, nil)
 	}
 	if len(o.Group) > 0 {
 		var b []byte

@@ -23,7 +23,7 @@ type table struct {
 
 // Tables are the dumps that make up an observation, in the order in which they are asked for. Links come first: all others name devices by ifindex.
 var tables = []table{
-	{"link", unix.RTM_GETLINK, unix.RTM_NEWLINK, linkDump, 16, span(1, 68)},
+	{"link", unix.RTM_GETLINK, unix.RTM_NEWLINK, linkDump, 16, span(1, 69)},
 	{"addr", unix.RTM_GETADDR, unix.RTM_NEWADDR, make([]byte, 8), 8, span(1, 11)},
 	{"route4", unix.RTM_GETROUTE, unix.RTM_NEWROUTE, family(unix.AF_INET, 12), 12, routeAttrs},
 	{"route6", unix.RTM_GETROUTE, unix.RTM_NEWROUTE, family(unix.AF_INET6, 12), 12, routeAttrs},
@@ -38,6 +38,7 @@ var tables = []table{
 // Attributes that golang.org/x/sys/unix lacks.
 const (
 	rtaNHID     = 30 // RTA_NH_ID
+	nhaFDB      = 11 // NHA_FDB
 	ndaProtocol = 12 // NDA_PROTOCOL
 	ndaFlagsExt = 15 // NDA_FLAGS_EXT
 )

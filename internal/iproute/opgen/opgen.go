@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
 	"github.com/nlfuzz/nlfuzz/model"
 )
 
@@ -236,9 +237,6 @@ func toAny(b []byte) (out []any) {
 	return out
 }
 
-// MaxDelay is the longest netem delay, in seconds, that tc of iproute2 6.1 can give to a kernel: it counts in 32 bits of 64 ns.
-const MaxDelay = 274
-
 func (g gen) qdisc() model.Op {
 	o := model.Qdisc{
 		Verb: rapid.SampledFrom([]model.QdiscVerb{model.QdiscAdd, model.QdiscReplace, model.QdiscDel}).Draw(g.t, "verb"),
@@ -252,7 +250,7 @@ func (g gen) qdisc() model.Op {
 		o.Parent = fmt.Sprintf("%x:%x", g.u16(0), g.u16(0))
 	}
 	if o.Type == model.Netem {
-		o.Delay = rapid.Uint32Range(0, MaxDelay).Draw(g.t, "delay")
+		o.Delay = rapid.Uint32Range(0, iproute.MaxDelay).Draw(g.t, "delay")
 	}
 	return o
 }

@@ -27,7 +27,7 @@ sequence() {
 	step ip link set dev d0 up
 	step ip addr add 10.0.0.1/24 dev d0
 	step ip addr add 2001:db8::1/64 dev d0
-	step tc qdisc add dev lo root netem delay 274s
+	step tc qdisc add dev lo root netem delay 274s # 1000s then, but tc takes no more
 	step hold udp4 s0 to 224.0.0.1 dev d0
 	step send raw6 from 2001:db8::1 to 2001:db8::1 count 10
 	fails EEXIST ip link add name d0 type dummy
@@ -199,6 +199,7 @@ connect() { enter python3 "$tmp/helper.py" connect "$@"; }
 # hold PROTO NAME ... keeps a connected socket in a process of its own.
 hold() {
 	local name=$2 from
+	[[ -z ${sockets[$name]} ]] || { echo "File exists"; return 1; }
 	(run=exec; enter python3 "$tmp/helper.py" hold "$1" "${@:3}") >"$tmp/said" 2>&1 </dev/null &
 	sockets[$name]=$!
 	clock
@@ -227,23 +228,23 @@ helper() {
 	    if not v6:
 	        return (host, port)
 	    b = socket.inet_pton(family, host)
-	    local = b[0] == 0xFE and b[1] & 0xC0 == 0x80 or b[0] == 0xFF and b[1] & 0xF in (1, 2)
+	    local = b[0] == 0xFE and b[1] & 0xC0 == 0x80 or b[0] == 0xFF and b[1] & 0xF == 2
 	    return (host, port, 0, socket.if_nametoindex(dev) if local and dev else 0)
 
 	try:
 	    if proto == "raw6":
 	        s = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
 	        s.setsockopt(socket.IPPROTO_IPV6, 36, 1)  # IPV6_HDRINCL
-	        payload = b"nlfuzz"
-	        # version 6; next header 59 is "no next header"; hop limit 64
-	        data = struct.pack("!IHBB", 6 << 28, len(payload), 59, 64)
-	        data += socket.inet_pton(family, opts.get("from", "::")) + socket.inet_pton(family, opts["to"]) + payload
+	        # version 6, no payload, next header 59 is "no next header", hop limit 64
+	        data = struct.pack("!IHBB", 6 << 28, 0, 59, 64)
+	        data += socket.inet_pton(family, opts.get("from", "::")) + socket.inet_pton(family, opts["to"])
 	        port = 0
 	    else:
 	        s = socket.socket(family, socket.SOCK_DGRAM)
 	        data, port = b"nlfuzz", 9
 	        if not v6:
 	            s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+	    s.setblocking(False)
 	    if dev:
 	        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode() + b"\0")
 	    if "from" in opts and proto != "raw6":
@@ -265,7 +266,7 @@ helper() {
 close_socket() {
 	local p=${sockets[$1]}
 	unset "sockets[$1]"
-	[[ -n $p ]] || { echo "no socket $1"; return 1; }
+	[[ -n $p ]] || { echo "No such file or directory"; return 1; }
 	kill "$p" 2>/dev/null
 	finished "$p" 5
 }
@@ -322,8 +323,11 @@ main() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
 	{ echo "$mark" >/dev/kmsg; } 2>/dev/null
-	# The kernel says sooner what it waits for.
-	if [[ -e $sysctl ]] && { timeout=$(<$sysctl) && echo 1 >$sysctl; } 2>/dev/null; then :; else timeout=; fi
+	# The kernel says sooner what it waits for. Not touched if it is 1 already, perhaps by another script that will put it back.
+	if [[ -r $sysctl && $(<$sysctl) != 1 ]]; then
+		timeout=$(<$sysctl)
+		{ echo 1 >$sysctl; } 2>/dev/null || timeout=
+	fi
 	helper
 	namespace
 	ns=$made

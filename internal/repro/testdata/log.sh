@@ -172,7 +172,7 @@ shows() {
 close_socket() {
 	local p=${sockets[$1]}
 	unset "sockets[$1]"
-	[[ -n $p ]] || { echo "no socket $1"; return 1; }
+	[[ -n $p ]] || { echo "No such file or directory"; return 1; }
 	kill "$p" 2>/dev/null
 	finished "$p" 5
 }
@@ -230,8 +230,11 @@ main() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
 	{ echo "$mark" >/dev/kmsg; } 2>/dev/null
-	# The kernel says sooner what it waits for.
-	if [[ -e $sysctl ]] && { timeout=$(<$sysctl) && echo 1 >$sysctl; } 2>/dev/null; then :; else timeout=; fi
+	# The kernel says sooner what it waits for. Not touched if it is 1 already, perhaps by another script that will put it back.
+	if [[ -r $sysctl && $(<$sysctl) != 1 ]]; then
+		timeout=$(<$sysctl)
+		{ echo 1 >$sysctl; } 2>/dev/null || timeout=
+	fi
 	namespace
 	ns=$made
 	echo "kernel $(uname -r), in a new network namespace (a look inside: nsenter -t $ns -n):"
