@@ -174,8 +174,8 @@ func (s *State) addrType4(table uint32, a netip.Addr) RouteType {
 	case a.IsMulticast():
 		return Multicast
 	}
-	if _, ok := s.fib4.tables[table]; !ok && (s.separate || table != tableLocal) {
-		return Broadcast
+	if s.fib4.tables[table] == nil {
+		return Broadcast // before the first address there is no table local
 	}
 	if res, errno := s.tableLookup4(table, flow4{dst: a}); errno == 0 {
 		return res.typ

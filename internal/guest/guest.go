@@ -70,7 +70,7 @@ func Start(ctx context.Context, cfg Config) (*Guest, error) {
 }
 
 // baseCmdline: quiet and fast under emulation; grace periods are short (docs/design.md has the figures).
-const baseCmdline = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check tsc=reliable random.trust_cpu=on mitigations=off rcu_nocbs=all rcupdate.rcu_expedited=1"
+const baseCmdline = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check tsc=reliable random.trust_cpu=on mitigations=off rcu_nocbs=all rcupdate.rcu_expedited=1 rcutree.enable_rcu_lazy=0"
 
 // prepare makes the work folder with the initramfs.
 func prepare(cfg Config, mode string, trees ...kernel.Tree) (*Guest, error) {
