@@ -81,8 +81,6 @@ func (s *State) linkAdd(o LinkAdd) syscall.Errno {
 		n.minMTU, n.maxMTU, n.table = minMTU6, vrfMax, o.Table
 	case VLAN:
 		n.minMTU = 0
-	case MACVLAN:
-		n.minMTU, n.maxMTU = minMTU4, etherMax
 	}
 	if o.MTU != 0 && !n.validMTU(o.MTU) {
 		return syscall.EINVAL // rtnl_create_link, dev_validate_mtu
@@ -182,7 +180,6 @@ func (s *State) macvlanAdd(o LinkAdd, n link, lower *link) syscall.Errno {
 	case s.isBridgePort(lower):
 		return syscall.EBUSY // rx_handler taken
 	}
-	n.minMTU, n.maxMTU = lower.minMTU, lower.maxMTU
 	n.lower, n.carrier = lower.index, lower.carrier
 	s.register(n)
 	return 0

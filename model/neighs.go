@@ -30,6 +30,8 @@ func (s *State) neigh(o Neigh) syscall.Errno {
 	}
 	v4 := o.Addr.Is4()
 	switch {
+	case !v4 && !l.in6 && o.Proxy:
+		return syscall.ENOBUFS // pndisc_constructor
 	case !v4 && !l.in6:
 		return syscall.EINVAL // ndisc_allow_add
 	case o.Proxy:

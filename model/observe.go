@@ -134,9 +134,9 @@ func (s *State) Nexthops() []NexthopEntry {
 	for _, n := range s.nexthops {
 		e := NexthopEntry{ID: n.id, Family: n.family, Blackhole: n.blackhole, FDB: n.fdb, Group: n.group}
 		if !n.isGroup() {
-			e.Gateway, e.Onlink, e.Scope = n.leg.gw, n.leg.onlink, n.leg.scope
+			e.Gateway, e.Onlink = n.leg.gw, n.leg.onlink
 			if !n.blackhole {
-				e.Dev = s.nameOf(n.leg.dev)
+				e.Dev, e.Scope = s.nameOf(n.leg.dev), n.leg.scope // nh_fill_node
 			}
 		}
 		out = append(out, e)

@@ -19,12 +19,12 @@ func (s *State) up(l *link) syscall.Errno {
 	if l.up {
 		return 0
 	}
-	if l.noMAC {
-		return syscall.EADDRNOTAVAIL // eth_validate_addr
-	}
 	lower := s.byIndex[l.lower]
 	switch l.kind {
 	case VLAN:
+		if l.noMAC {
+			return syscall.EADDRNOTAVAIL // eth_validate_addr
+		}
 		if !lower.up {
 			return syscall.ENETDOWN // vlan_dev_open
 		}

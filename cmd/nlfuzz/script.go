@@ -48,16 +48,23 @@ func scriptOf(f *fuzz.Finding) []byte { return repro.Render(f) }
 
 func writeScript(f *fuzz.Finding, path string) error { return fuzz.WriteFile(path, scriptOf(f), 0o755) }
 
+// scriptRun is one way to run a script, and the exit code that it must have.
+type scriptRun struct {
+	name string
+	args []string
+	want int
+}
+
 // proveScripts runs the script of each finding by itself in a fresh guest without nlfuzz's own agent: it must fail there, and pass when the
 // holder is released first. What they printed is kept beside the script.
 func proveScripts(ctx context.Context, rep *reporter, env *environment, found []foundOne) error {
 	rep.say("running the scripts by themselves in a guest with Debian's bash and iproute2")
 	for _, f := range found {
-		for _, how := range []struct {
-			name string
-			args []string
-			want int
-		}{{"script", nil, 1}, {"control", []string{"--control"}, 0}} {
+		ways := []scriptRun{{"script", nil, 1}}
+		if f.Violation.Invariant == "blocked" { // only there is a holder that can be released first
+			ways = append(ways, scriptRun{"control", []string{"--control"}, 0})
+		}
+		for _, how := range ways {
 			out, exit, err := env.runScript(ctx, scriptOf(f.Finding), how.args...)
 			if err != nil {
 				return err

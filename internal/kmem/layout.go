@@ -1,0 +1,208 @@
+package kmem
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf/btf"
+)
+
+// layout holds where this kernel keeps the fields; looked up once, because parsing BTF takes seconds in an emulated guest.
+type layout struct {
+	netList, netInum, netDevs, net6Ops                   uint64
+	opsCache                                             uint64
+	devList, devName, devIndex, devReg, devState, devCnt uint64
+	devPercpu                                            bool // devCnt is a pointer to per-CPU counters (CONFIG_PCPU_DEV_REFCNT)
+	linkwatch                                            uint64
+	dstDev, dstOps, dstCnt                               uint64
+	dstRcuref                                            bool // the count is an rcuref_t: value + 1 (since 6.4)
+	idevDev                                              uint64
+	rt6Idev, rt6From, rt6Flags, rt6Addr, rt6Plen         uint64
+	rt4Flags, rt4Type, rt4Gw                             uint64
+	uncached6, uncached4                                 uint64 // dst to its node in an uncached list
+	uncachedHead, quarantine                             uint64
+	hasQuarantine                                        bool // 6.1 moves routes of removed devices to a second list
+	fibNh, fibNexthop, nhGroup, nhInfo, infoDev          uint64
+	arrayPptrs                                           uint64
+	taskRunqueue                                         [4]uint64 // task.se.cfs_rq, cfs_rq.rq, rq.cpu, and runqueues in the per-CPU section
+	taskNsproxy, nsproxyNet                              uint64
+	slabCache, cacheSize, cacheOrder, cachePad, pageSize uint64
+	percpu6, percpu4                                     uint64 // the uncached lists in the per-CPU section
+}
+
+// resolver looks fields up and keeps the first failure.
+type resolver struct {
+	spec *btf.Spec
+	err  error
+}
+
+func (r *resolver) find(typ, path string) (uint64, error) {
+	var s *btf.Struct
+	if err := r.spec.TypeByName(typ, &s); err != nil {
+		return 0, fmt.Errorf("struct %s: %w", typ, err)
+	}
+	var t btf.Type = s
+	off := uint64(0)
+	for _, name := range strings.Split(path, ".") {
+		o, next, ok := member(btf.UnderlyingType(t), name)
+		if !ok {
+			return 0, fmt.Errorf("struct %s has no field %s", typ, path)
+		}
+		off, t = off+o, next
+	}
+	return off, nil
+}
+
+// off returns the offset of the first of the fields that exists.
+func (r *resolver) off(typ string, paths ...string) (off uint64) {
+	var err error
+	for _, path := range paths {
+		if off, err = r.find(typ, path); err == nil {
+			return off
+		}
+	}
+	if r.err == nil {
+		r.err = err
+	}
+	return 0
+}
+
+func member(t btf.Type, name string) (uint64, btf.Type, bool) {
+	var ms []btf.Member
+	switch s := t.(type) {
+	case *btf.Struct:
+		ms = s.Members
+	case *btf.Union:
+		ms = s.Members
+	}
+	for _, m := range ms {
+		if m.Name == name {
+			return uint64(m.Offset.Bytes()), m.Type, true
+		}
+		if m.Name == "" {
+			if o, next, ok := member(btf.UnderlyingType(m.Type), name); ok {
+				return uint64(m.Offset.Bytes()) + o, next, true
+			}
+		}
+	}
+	return 0, nil, false
+}
+
+// percpu returns where per-CPU variables lie in their section; 0 for one that BTF doesn't list.
+func (r *resolver) percpu(names ...string) []uint64 {
+	out := make([]uint64, len(names))
+	var section *btf.Datasec
+	if err := r.spec.TypeByName(".data..percpu", &section); err != nil {
+		return out
+	}
+	for _, v := range section.Vars {
+		for i, name := range names {
+			if bv, ok := v.Type.(*btf.Var); ok && bv.Name == name {
+				out[i] = uint64(v.Offset)
+			}
+		}
+	}
+	return out
+}
+
+func loadLayout() (*layout, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, err
+	}
+	r := &resolver{spec: spec}
+	l := &layout{}
+	l.netList, l.netInum = r.off("net", "list"), r.off("net", "ns.inum")
+	l.netDevs, l.net6Ops = r.off("net", "dev_base_head"), r.off("net", "ipv6.ip6_dst_ops")
+	l.opsCache = r.off("dst_ops", "kmem_cachep")
+
+	l.devList, l.devName = r.off("net_device", "dev_list"), r.off("net_device", "name")
+	l.devIndex, l.devReg = r.off("net_device", "ifindex"), r.off("net_device", "reg_state")
+	l.devState = r.off("net_device", "state")
+	l.devCnt = r.off("net_device", "pcpu_refcnt", "dev_refcnt")
+	_, err = r.find("net_device", "pcpu_refcnt")
+	l.devPercpu = err == nil
+	l.linkwatch = r.enum("netdev_state_t", "__LINK_STATE_LINKWATCH_PENDING")
+
+	l.dstDev, l.dstOps = r.off("dst_entry", "dev", "dev_rcu"), r.off("dst_entry", "ops")
+	l.dstCnt = r.off("dst_entry", "__rcuref.refcnt", "__refcnt")
+	_, err = r.find("dst_entry", "__rcuref.refcnt")
+	l.dstRcuref = err == nil
+	l.idevDev = r.off("inet6_dev", "dev")
+	l.rt6Idev, l.rt6From, l.rt6Flags = r.off("rt6_info", "rt6i_idev"), r.off("rt6_info", "from"), r.off("rt6_info", "rt6i_flags")
+	l.rt6Addr, l.rt6Plen = r.off("rt6_info", "rt6i_dst.addr"), r.off("rt6_info", "rt6i_dst.plen")
+	l.rt4Flags, l.rt4Type, l.rt4Gw = r.off("rtable", "rt_flags"), r.off("rtable", "rt_type"), r.off("rtable", "rt_gw4")
+	l.uncached6, l.uncached4 = r.off("rt6_info", "rt6i_uncached", "dst.rt_uncached"), r.off("rtable", "rt_uncached", "dst.rt_uncached")
+	l.uncachedHead = r.off("uncached_list", "head")
+	if off, err := r.find("uncached_list", "quarantine"); err == nil {
+		l.quarantine, l.hasQuarantine = off, true
+	}
+	l.fibNh = r.off("fib6_info", "nh")
+	l.fibNexthop = r.off("fib6_info", "fib6_nh") + r.off("fib6_nh", "nh_common.nhc_dev")
+	l.nhGroup, l.nhInfo = r.off("nexthop", "is_group"), r.off("nexthop", "nh_info")
+	l.infoDev = r.off("nh_info", "fib6_nh.nh_common.nhc_dev")
+
+	l.arrayPptrs = r.off("bpf_array", "pptrs")
+	l.taskRunqueue[0], l.taskRunqueue[1], l.taskRunqueue[2] = r.off("task_struct", "se.cfs_rq"), r.off("cfs_rq", "rq"), r.off("rq", "cpu")
+	l.taskNsproxy, l.nsproxyNet = r.off("task_struct", "nsproxy"), r.off("nsproxy", "net_ns")
+	l.slabCache, l.cacheSize, l.cacheOrder = r.off("slab", "slab_cache"), r.off("kmem_cache", "size"), r.off("kmem_cache", "oo.x")
+	l.cachePad, _ = r.find("kmem_cache", "red_left_pad") // only with CONFIG_SLUB_DEBUG
+	l.pageSize = r.size("page")
+	vars := r.percpu("runqueues", "rt6_uncached_list", "rt_uncached_list")
+	l.taskRunqueue[3], l.percpu6, l.percpu4 = vars[0], vars[1], vars[2]
+	return l, r.err
+}
+
+func (r *resolver) size(typ string) uint64 {
+	var s *btf.Struct
+	if err := r.spec.TypeByName(typ, &s); err != nil {
+		if r.err == nil {
+			r.err = fmt.Errorf("struct %s: %w", typ, err)
+		}
+		return 0
+	}
+	return uint64(s.Size)
+}
+
+func (r *resolver) enum(typ, name string) uint64 {
+	var e *btf.Enum
+	err := r.spec.TypeByName(typ, &e)
+	if err == nil {
+		for _, v := range e.Values {
+			if v.Name == name {
+				return v.Value
+			}
+		}
+	}
+	if r.err == nil {
+		r.err = fmt.Errorf("enum %s has no %s (%w)", typ, name, err)
+	}
+	return 0
+}
+
+// symbols reads the addresses of data from /proc/kallsyms; a kernel without CONFIG_KALLSYMS_ALL or with kptr_restrict shows none.
+func symbols(names ...string) map[string]uint64 {
+	want, out := map[string]bool{}, map[string]uint64{}
+	for _, n := range names {
+		want[n] = true
+	}
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return out
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		addr, rest, _ := bytes.Cut(sc.Bytes(), []byte(" "))
+		if len(rest) < 3 || !want[string(rest[2:])] { // "T name"
+			continue
+		}
+		if v, err := strconv.ParseUint(string(addr), 16, 64); err == nil && v != 0 {
+			out[string(rest[2:])] = v
+		}
+	}
+	return out
+}
