@@ -61,17 +61,8 @@ func (s *State) qdisc(o Qdisc) syscall.Errno {
 		if i >= 0 && !replace {
 			return syscall.EEXIST // NLM_F_REPLACE needed to override
 		}
-		if other := s.qdiscByHandle(l.index, o.Handle); other >= 0 {
-			switch {
-			case !replace:
-				return syscall.EEXIST
-			case s.qdiscs[other].kind != o.Type:
-				return syscall.EINVAL
-			case other == p || s.isBelow(l.index, o.Parent, s.qdiscs[other].handle):
-				return syscall.ELOOP
-			}
-			n.handle = o.Handle
-			s.qdiscRemove(l.index, s.qdiscs[other].parent)
+		if s.qdiscByHandle(l.index, o.Handle) >= 0 {
+			return syscall.EINVAL // Cannot move an existing qdisc to a different parent
 		}
 		return s.graft(n, minor)
 	}
@@ -87,21 +78,6 @@ func (s *State) qdisc(o Qdisc) syscall.Errno {
 		return syscall.EINVAL
 	}
 	return s.graft(n, minor)
-}
-
-// isBelow says whether a class is in the tree under the qdisc with a handle.
-func (s *State) isBelow(dev int, class string, handle uint16) bool {
-	for class != "" {
-		p, _ := s.parentOf(dev, class)
-		if p < 0 {
-			return false
-		}
-		if s.qdiscs[p].handle == handle {
-			return true
-		}
-		class = s.qdiscs[p].parent
-	}
-	return false
 }
 
 // graft puts a qdisc at its place, where it destroys what was there (qdisc_graft).
@@ -146,9 +122,9 @@ func (s *State) qdiscRemove(dev int, parent string) {
 
 func (s *State) qdiscDelete(o Qdisc, i, p int, minor uint64) syscall.Errno {
 	if i < 0 {
-		// A default qdisc: its handle is 0 and its kind none of those that can be named.
+		// A default qdisc: its handle is 0 and its kind none of those that can be named. Netem has none below itself.
 		switch {
-		case p >= 0 && !hasClass(s.qdiscs[p].kind, minor):
+		case p >= 0 && (s.qdiscs[p].kind == Netem || !hasClass(s.qdiscs[p].kind, minor)):
 			return syscall.ENOENT
 		case o.Handle != 0, o.Type != "":
 			return syscall.EINVAL

@@ -3,7 +3,6 @@ package kmem
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/nlfuzz/nlfuzz/invariants"
 )
@@ -256,7 +255,7 @@ func (t *tally) add(kind string, d *dst) {
 		if h.Count <= maxDetails {
 			h.Detail += "; " + d.text
 		} else if h.Count == maxDetails+1 {
-			h.Detail = strings.TrimSuffix(h.Detail, "; ...") + "; ..."
+			h.Detail += "; ..."
 		}
 		return
 	}

@@ -27,7 +27,8 @@ const (
 	weaker      = "the kernel log and blocked deletes judge instead"
 	maxNets     = 65536
 	maxDevices  = 60000
-	nameSize    = 16 // IFNAMSIZ
+	nameSize    = 16         // IFNAMSIZ
+	firstInum   = 0xeffffff0 // the initial namespace has 0xeffffff9 (since 6.18) or a dynamic number, from PROC_DYNAMIC_FIRST = 0xf0000000
 	lockdownSys = "/sys/kernel/security/lockdown"
 )
 
@@ -171,7 +172,7 @@ func (r *Reader) Net(inum uint32) (Net, bool, error) {
 }
 
 // nets walks net_namespace_list. Where kallsyms doesn't show it, the ring is entered at the caller's namespace; the list head is then met as one
-// more entry, which is dropped because it has no loopback device.
+// more entry, which is dropped because what lies beside it is no namespace number.
 func (r *Reader) nets() (map[uint32]Net, error) {
 	out := map[uint32]Net{}
 	head := r.syms["net_namespace_list"]
@@ -199,7 +200,7 @@ func (r *Reader) nets() (map[uint32]Net, error) {
 		return nil, err
 	}
 	for _, n := range nodes {
-		if inum := le.Uint32(n.data); inum>>24 == 0xf0 { // PROC_DYNAMIC_FIRST; also what tells the list head from a namespace
+		if inum := le.Uint32(n.data); inum >= firstInum {
 			out[inum] = Net(n.addr - r.l.netList)
 		}
 	}

@@ -220,9 +220,6 @@ func rule(o model.Rule) *request {
 	if o.Action == model.RuleLookup && o.Table >= 256 {
 		r.u32(unix.FRA_TABLE, o.Table)
 	}
-	if !o.Del {
-		r.u8(unix.FRA_PROTOCOL, unix.RTPROT_BOOT)
-	}
 	return r
 }
 
