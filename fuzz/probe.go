@@ -83,6 +83,28 @@ var differences = []struct {
 		model.Nexthop{Verb: model.NexthopAdd, ID: 1, Dev: "lo"},
 		model.Nexthop{Verb: model.NexthopAdd, ID: 2, Group: []model.Member{{ID: 1, Weight: 256}}},
 	}, func(p *model.Profile, e syscall.Errno) { p.GroupWeight16 = e == 0 }},
+	{"multipath checks the first gateway first", []model.Op{
+		model.LinkUp{Name: "lo"},
+		model.Route{Verb: model.RouteAdd, Type: model.Blackhole, Dst: netip.MustParsePrefix("2001:db8::/64"), Legs: []model.Leg{
+			{Gateway: netip.MustParseAddr("2001:db8::1")}, {Gateway: netip.MustParseAddr("2001:db8::2")}}},
+	}, func(p *model.Profile, e syscall.Errno) { p.MultipathGatewayFirst = e != syscall.EINVAL }},
+	{"rules match a VRF", []model.Op{
+		model.LinkAdd{Name: "probe0", Type: model.VRF, Table: 10},
+		model.Rule{Family: model.IPv4, Pref: 100, OIF: "probe0", Action: model.RuleUnreachable},
+		model.LinkUp{Name: "probe0"},
+		model.AddrAdd{Dev: "probe0", Prefix: netip.MustParsePrefix("10.0.0.1/24")},
+		model.Route{Verb: model.RouteAdd, Dst: netip.MustParsePrefix("10.1.0.0/24"), Legs: []model.Leg{{Gateway: netip.MustParseAddr("10.0.0.2"), Dev: "probe0"}}},
+	}, func(p *model.Profile, e syscall.Errno) { p.RuleMatchesVRF = e != 0 }},
+	{"VLANs follow their lower device later", []model.Op{
+		model.LinkAdd{Name: "probe0", Type: model.VRF, Table: 10},
+		model.LinkAdd{Name: "probe1", Type: model.Dummy},
+		model.LinkAdd{Name: "probe2", Type: model.VLAN, Lower: "probe1", VLANID: 10},
+		model.LinkUp{Name: "probe1"},
+		model.LinkUp{Name: "probe2"},
+		model.Nexthop{Verb: model.NexthopAdd, ID: 1, Dev: "probe2"},
+		model.LinkMaster{Name: "probe1", Master: "probe0"},
+		model.Nexthop{Verb: model.NexthopDel, ID: 1},
+	}, func(p *model.Profile, e syscall.Errno) { p.VLANsFollowLater = e == 0 }},
 }
 
 // Kernel is what probes say of a target's kernel.

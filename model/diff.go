@@ -51,7 +51,15 @@ func compareRoutes(a, b RouteEntry) int {
 	if c := cmp.Compare(a.Dst.Bits(), b.Dst.Bits()); c != 0 {
 		return c
 	}
-	return cmp.Compare(a.Metric, b.Metric)
+	if c := cmp.Compare(a.Metric, b.Metric); c != 0 || a.Family == IPv4 || a.Dst != multicast6 {
+		return c
+	}
+	// The routes for multicast that devices get of themselves: when several devices become ready at once, the order is that of the link watch.
+	ka, kb := a.Proto == protoKernel && len(a.Legs) == 1, b.Proto == protoKernel && len(b.Legs) == 1
+	if c := compareBool(kb, ka); c != 0 || !ka {
+		return c
+	}
+	return cmp.Compare(a.Legs[0].Dev, b.Legs[0].Dev)
 }
 
 func compareNexthops(a, b NexthopEntry) int { return cmp.Compare(a.ID, b.ID) }

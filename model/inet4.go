@@ -358,7 +358,7 @@ func (s *State) up4(l *link) {
 	if !l.in4 {
 		return
 	}
-	if l.kind == "" && l.mtu >= minMTU4 && (len(l.addr4) == 0 || s.prof.LoopbackAlways) {
+	if l.kind == "" && l.mtu >= minMTU4 {
 		s.insertAddr4(l, addr4{prefix: netip.MustParsePrefix("127.0.0.1/8"), scope: scopeHost})
 	}
 	for _, a := range l.addr4 {

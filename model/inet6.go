@@ -220,8 +220,8 @@ func (s *State) up6(l *link) {
 			s.fixup6(l, &l.addr6[i])
 		}
 	}
-	if !l.carrier {
-		return
+	if !l.carrier || !l.oper {
+		return // addrconf_link_ready
 	}
 	if !l.in6 && l.mtu >= minMTU6 {
 		l.in6 = true
@@ -313,7 +313,7 @@ func (s *State) mtu6(l *link) {
 		s.ifdown6(l, l.kind != "")
 	case !l.in6:
 		l.in6 = true
-		l.ready = l.up && l.carrier
+		l.ready = l.up && l.oper // ipv6_add_dev: loss of carrier in the same operation is not reported yet
 		if l.ready {
 			s.configure6(l)
 		}

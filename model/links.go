@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"syscall"
 )
@@ -12,6 +13,7 @@ type link struct {
 	kind       LinkKind
 	up         bool
 	carrier    bool // netif_carrier_ok: also known while the device is down
+	oper       bool // netif_oper_up: follows the carrier when linkwatch reports it
 	mtu        uint32
 	minMTU     uint32
 	maxMTU     uint32 // 0: no limit
@@ -58,6 +60,7 @@ func (s *State) register(l link) *link {
 	s.nextIndex++
 	l.in4 = true
 	l.in6 = l.mtu >= minMTU6
+	l.oper = l.carrier
 	n := &l
 	s.links = append(s.links, n)
 	s.byName[n.name], s.byIndex[n.index] = n, n
@@ -126,6 +129,8 @@ func (s *State) vrfAdd(o LinkAdd, n link) syscall.Errno {
 		n.mtu = vrfMax
 	}
 	s.register(n)
+	s.fib4.create(o.Table) // vrf_rtable_create
+	s.fib6.create(o.Table)
 	if !s.hadVRF {
 		// vrf_add_fib_rules: once in the life of a namespace.
 		s.hadVRF = true
@@ -255,13 +260,16 @@ func (s *State) linkRename(o LinkRename) syscall.Errno {
 	return 0
 }
 
-// uppersOf returns the VLANs and macvlans on a device, in the order of creation.
+// uppersOf returns the VLANs on a device by their ids (vlan_group_for_each_dev), then the macvlans in the order of creation.
 func (s *State) uppersOf(l *link) (out []*link) {
 	for _, u := range s.links {
 		if u.lower == l.index && (u.kind == VLAN || u.kind == MACVLAN) {
 			out = append(out, u)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b *link) int {
+		return cmp.Or(compareBool(a.kind == MACVLAN, b.kind == MACVLAN), cmp.Compare(a.vlanID, b.vlanID))
+	})
 	return out
 }
 

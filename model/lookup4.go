@@ -7,18 +7,15 @@ import (
 
 // flow4 is the question of an IPv4 lookup.
 type flow4 struct {
-	dst, src netip.Addr
+	dst      netip.Addr
 	scope    uint8 // routes of a wider scope are not considered
 	oif, iif int
-	l3mdev   int // the VRF that flowi_l3mdev names
-	mark     uint32
 }
 
 type result4 struct {
 	typ   RouteType
 	scope uint8
 	leg   leg
-	src   netip.Addr
 }
 
 // tableLookup4 is fib_table_lookup; EAGAIN when nothing matches.
@@ -76,7 +73,7 @@ func (s *State) select4(list []*route4, f flow4) (res result4, errno syscall.Err
 			if l.dead || f.oif != 0 && f.oif != l.dev {
 				continue
 			}
-			return result4{typ: r.typ, scope: r.scope, leg: l, src: r.src}, 0, true
+			return result4{typ: r.typ, scope: r.scope, leg: l}, 0, true
 		}
 	}
 	return res, 0, false
@@ -94,10 +91,10 @@ func (s *State) lookup4(f flow4) (result4, syscall.Errno) {
 		}
 		return res, errno
 	}
-	s.updateFlow(&f.oif, f.iif, &f.l3mdev)
+	l3mdev := s.updateFlow(&f.oif)
 	for i := range s.rules4 {
 		r := &s.rules4[i]
-		table, ok := s.ruleMatches(r, f.dst, f.src, f.oif, f.iif, f.l3mdev, f.mark)
+		table, ok := s.ruleMatches(r, f.dst, f.oif, f.iif, l3mdev)
 		if !ok {
 			continue
 		}
@@ -111,21 +108,18 @@ func (s *State) lookup4(f flow4) (result4, syscall.Errno) {
 	return result4{}, syscall.ENETUNREACH
 }
 
-// updateFlow is l3mdev_update_flow.
-func (s *State) updateFlow(oif *int, iif int, l3mdev *int) {
-	for _, dev := range []int{*oif, iif} {
-		d := s.byIndex[dev]
-		if d == nil || dev == loIndex {
-			continue
-		}
-		if m := s.l3master(d); m != nil {
-			*l3mdev = m.index
-		}
-		if dev == *oif && d.kind == VRF {
-			*oif = 0
-		}
-		return
+// updateFlow is l3mdev_update_flow for a lookup with an output device: it returns the VRF that the lookup belongs to, or 0. A VRF itself as output
+// device stands for its table only.
+func (s *State) updateFlow(oif *int) (l3mdev int) {
+	d := s.byIndex[*oif]
+	m := s.l3master(d)
+	if m == nil {
+		return 0
 	}
+	if d == m {
+		*oif = 0
+	}
+	return m.index
 }
 
 // ruleErrno is what a rule that is no table answers (fib4_rule_action, fib6_rule_action).
@@ -141,18 +135,14 @@ func ruleErrno(a RuleAction) syscall.Errno {
 	return 0
 }
 
-// ruleMatches is fib_rule_match with fib4_rule_match and fib6_rule_match. It returns the table to look into.
-func (s *State) ruleMatches(r *RuleEntry, dst, src netip.Addr, oif, iif, l3mdev int, mark uint32) (table uint32, ok bool) {
+// ruleMatches is fib_rule_match with fib4_rule_match and fib6_rule_match, for the lookups that check gateways: those have neither a source nor a mark.
+// It returns the table to look into.
+func (s *State) ruleMatches(r *RuleEntry, dst netip.Addr, oif, iif, l3mdev int) (table uint32, ok bool) {
 	switch {
-	case r.IIF != "" && (s.byName[r.IIF] == nil || s.byName[r.IIF].index != iif):
-		return 0, false
-	case r.OIF != "" && (s.byName[r.OIF] == nil || s.byName[r.OIF].index != oif):
-		return 0, false
-	case r.Mark != 0 && r.Mark != mark:
-		return 0, false
-	case r.To.IsValid() && !r.To.Contains(dst):
-		return 0, false
-	case r.From.IsValid() && r.From.Bits() > 0 && !(src.IsValid() && r.From.Contains(src)):
+	case r.IIF != "" && (s.byName[r.IIF] == nil || s.byName[r.IIF].index != iif),
+		r.OIF != "" && !s.ruleLeavesBy(r.OIF, oif, l3mdev),
+		r.To.IsValid() && !r.To.Contains(dst),
+		r.Mark != 0, r.From.IsValid():
 		return 0, false
 	}
 	if r.Action != RuleL3MDev {
@@ -163,6 +153,15 @@ func (s *State) ruleMatches(r *RuleEntry, dst, src netip.Addr, oif, iif, l3mdev 
 		return 0, false
 	}
 	return m.table, true
+}
+
+// ruleLeavesBy says whether a rule's output device is that of a lookup (fib_rule_oif_match).
+func (s *State) ruleLeavesBy(name string, dev, l3mdev int) bool {
+	d := s.byName[name]
+	if d != nil && d.kind == VRF && s.prof.RuleMatchesVRF {
+		return d.index == l3mdev
+	}
+	return d != nil && d.index == dev
 }
 
 // addrType4 is inet_addr_type_table: what a table says an address is.

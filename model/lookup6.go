@@ -8,7 +8,6 @@ type result6 struct {
 	reject bool
 	any    bool // it is a default route
 	leg    leg
-	src    netip.Addr
 }
 
 // tableLookup6 is fib6_table_lookup. With strict, a route must leave by the device asked for (RT6_LOOKUP_F_IFACE).
@@ -58,7 +57,7 @@ func (s *State) best6(list []*route6, oif int, strict bool) (best result6, ok bo
 			}
 			if !l.dead && m > score {
 				score, ok = m, true
-				best = result6{typ: r.typ, reject: r.reject, leg: l, src: r.src}
+				best = result6{typ: r.typ, reject: r.reject, leg: l}
 				break
 			}
 		}
@@ -74,11 +73,11 @@ func (s *State) lookup6(dst netip.Addr, oif int) (result6, bool) {
 		}
 		return s.tableLookup6(tableMain, dst, oif, true)
 	}
-	flowOIF, l3mdev := oif, 0
-	s.updateFlow(&flowOIF, 0, &l3mdev)
+	flowOIF := oif
+	l3mdev := s.updateFlow(&flowOIF)
 	for i := range s.rules6 {
 		r := &s.rules6[i]
-		table, ok := s.ruleMatches(r, dst, netip.Addr{}, flowOIF, 0, l3mdev, 0)
+		table, ok := s.ruleMatches(r, dst, flowOIF, 0, l3mdev)
 		if !ok {
 			continue
 		}

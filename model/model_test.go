@@ -124,8 +124,12 @@ func without(t *testing.T, field string) model.Profile {
 		p.GroupWeight16 = false
 	case "SkipsBetweenSiblings":
 		p.SkipsBetweenSiblings = false
-	case "LoopbackAlways":
-		p.LoopbackAlways = false
+	case "RuleMatchesVRF":
+		p.RuleMatchesVRF = false
+	case "VLANsFollowLater":
+		p.VLANsFollowLater = false
+	case "MultipathGatewayFirst":
+		p.MultipathGatewayFirst = false
 	default:
 		t.Fatalf("no field %q in Profile", field)
 	}

@@ -47,13 +47,13 @@ func (s *State) qdisc(o Qdisc) syscall.Errno {
 	}
 	p, minor := -1, uint64(0)
 	if o.Parent != "" {
-		if p, minor = s.parentOf(l.index, o.Parent); p < 0 {
-			return syscall.ENOENT
+		if p, minor = s.parentOf(l.index, o.Parent); p < 0 || !hasClass(s.qdiscs[p].kind, minor) {
+			return syscall.ENOENT // qdisc_lookup, qdisc_leaf
 		}
 	}
 	i := s.qdiscAt(l.index, o.Parent)
 	if o.Verb == QdiscDel {
-		return s.qdiscDelete(o, i, p, minor)
+		return s.qdiscDelete(o, i, p)
 	}
 	n := qdisc{dev: l.index, parent: o.Parent, handle: o.Handle, kind: o.Type}
 	replace := o.Verb == QdiscReplace
@@ -64,33 +64,26 @@ func (s *State) qdisc(o Qdisc) syscall.Errno {
 		if s.qdiscByHandle(l.index, o.Handle) >= 0 {
 			return syscall.EINVAL // Cannot move an existing qdisc to a different parent
 		}
-		return s.graft(n, minor)
-	}
-	if i < 0 {
-		return s.graft(n, minor)
+		s.graft(n)
+		return 0
 	}
 	switch {
+	case i < 0, o.Handle == 0 && s.qdiscs[i].kind != o.Type:
+		// Another kind replaces what is there, whatever the flags.
+		s.graft(n)
+		return 0
 	case !replace:
 		return syscall.EEXIST // Exclusivity flag on, cannot modify
-	case s.qdiscs[i].kind == o.Type:
-		return 0 // qdisc_change
-	case o.Handle != 0:
+	case s.qdiscs[i].kind != o.Type:
 		return syscall.EINVAL
 	}
-	return s.graft(n, minor)
+	return 0 // qdisc_change
 }
 
 // graft puts a qdisc at its place, where it destroys what was there (qdisc_graft).
-func (s *State) graft(n qdisc, minor uint64) syscall.Errno {
-	if n.parent != "" {
-		p, _ := s.parentOf(n.dev, n.parent)
-		if p < 0 || !hasClass(s.qdiscs[p].kind, minor) {
-			return syscall.ENOENT
-		}
-	}
+func (s *State) graft(n qdisc) {
 	s.qdiscRemove(n.dev, n.parent)
 	s.qdiscs = append(s.qdiscs, n)
-	return 0
 }
 
 // hasClass says whether a qdisc has a class: prio one a band, netem one (prio_find, netem_find).
@@ -120,11 +113,11 @@ func (s *State) qdiscRemove(dev int, parent string) {
 	}
 }
 
-func (s *State) qdiscDelete(o Qdisc, i, p int, minor uint64) syscall.Errno {
+func (s *State) qdiscDelete(o Qdisc, i, p int) syscall.Errno {
 	if i < 0 {
 		// A default qdisc: its handle is 0 and its kind none of those that can be named. Netem has none below itself.
 		switch {
-		case p >= 0 && (s.qdiscs[p].kind == Netem || !hasClass(s.qdiscs[p].kind, minor)):
+		case p >= 0 && s.qdiscs[p].kind == Netem:
 			return syscall.ENOENT
 		case o.Handle != 0, o.Type != "":
 			return syscall.EINVAL

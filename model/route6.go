@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math"
 	"net/netip"
 	"syscall"
 )
@@ -71,7 +72,7 @@ func (s *State) userAdd6(o Route) syscall.Errno {
 // addMultipath6 is ip6_route_multipath_add: all legs are checked, then added one by one.
 func (s *State) addMultipath6(k routeKey, o Route, r route6, f flags) syscall.Errno {
 	for _, l := range o.Legs {
-		if !l.Gateway.IsValid() {
+		if !l.Gateway.IsValid() && s.prof.MultipathGatewayFirst {
 			return syscall.EINVAL // rtm_to_fib6_multipath_config
 		}
 	}
@@ -82,6 +83,9 @@ func (s *State) addMultipath6(k routeKey, o Route, r route6, f flags) syscall.Er
 		n.leg = s.legOf(l)
 		if errno := s.check6(k, o.Dst.Addr(), &n); errno != 0 {
 			return errno
+		}
+		if !n.ecmp() && !s.prof.MultipathGatewayFirst {
+			return syscall.EINVAL
 		}
 		for i := range list {
 			if list[i].duplicates(&n) {
@@ -362,6 +366,11 @@ func (s *State) delete6(k routeKey, m match6) syscall.Errno {
 			s.fib6.remove(k, i)
 		}
 		return 0
+	}
+	// The root of a table holds fib6_null_entry, on lo, as long as there is no default route.
+	exists := s.fib6.tables[k.table] != nil || k.table == tableMain || k.table == tableLocal
+	if exists && k.dst.Bits() == 0 && len(s.fib6.node(k)) == 0 && (m.metric == 0 || m.metric == math.MaxUint32) && m.nhid == 0 && !want.gw.IsValid() && (want.dev == 0 || want.dev == loIndex) {
+		return syscall.ENOENT // __ip6_del_rt
 	}
 	return syscall.ESRCH
 }

@@ -16,7 +16,7 @@ func (s *State) rulesOf(f Family) *[]RuleEntry {
 // rule follows fib_nl_newrule and fib_nl_delrule.
 func (s *State) rule(o Rule) syscall.Errno {
 	r := RuleEntry{Family: o.Family, Pref: o.Pref, From: anyIsNone(o.From), To: anyIsNone(o.To), Mark: o.Mark, IIF: o.IIF, OIF: o.OIF,
-		Action: o.Action, Table: o.Table, Proto: protoBoot}
+		Action: o.Action, Table: o.Table}
 	if r.Action != RuleLookup {
 		r.Table = 0
 	}

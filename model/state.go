@@ -16,13 +16,20 @@ type Profile struct {
 	// SkipsBetweenSiblings: an IPv6 route that lies between two siblings of a multipath route of the same prefix and metric is left out by dumps
 	// (fib6_dump_node) and survives its device going down (fib6_clean_node): both jump from the first sibling to the last. A fault of all kernels so far.
 	SkipsBetweenSiblings bool
-	// LoopbackAlways: lo gets 127.0.0.1/8 when it goes up even if it has another IPv4 address (inetdev_event).
-	LoopbackAlways bool
+	// MultipathGatewayFirst: the legs of an IPv6 multipath route are checked to have gateways before all else (rtm_to_fib6_multipath_config; on 6.1 each
+	// leg only after it was made, when a reject route has lost its gateway).
+	MultipathGatewayFirst bool
+	// RuleMatchesVRF: a rule's oif that is a VRF matches lookups in that VRF (fib_rule_oif_match; not on 6.1 and 6.12).
+	RuleMatchesVRF bool
+	// VLANsFollowLater: VLANs follow their device up and down after the operation, so that a device which a VRF takes down and up again does not take
+	// them down (vlan_device_event; not on 6.1 and 6.12).
+	VLANsFollowLater bool
 }
 
 // DefaultProfile is the profile of current kernels.
 func DefaultProfile() Profile {
-	return Profile{RenameUp: true, GroupWeight16: true, SkipsBetweenSiblings: true, LoopbackAlways: true}
+	return Profile{RenameUp: true, GroupWeight16: true, SkipsBetweenSiblings: true, MultipathGatewayFirst: true, RuleMatchesVRF: true,
+		VLANsFollowLater: true}
 }
 
 // Answer is what the kernel must say to an operation.
@@ -55,6 +62,7 @@ type State struct {
 	nexthopsOf map[int][]uint32 // by device, as net->nexthop.devhash
 	neighs     map[neighKey]string
 	qdiscs     []qdisc
+	later      []int // devices that VLANs are to follow
 	changed    []int // devices whose carrier changed, until linkwatch reports it at the end of the operation
 }
 
@@ -120,14 +128,17 @@ func (s *State) Clone() *State {
 	for dev, ids := range s.nexthopsOf {
 		c.nexthopsOf[dev] = slices.Clone(ids)
 	}
-	c.qdiscs, c.changed = slices.Clone(s.qdiscs), slices.Clone(s.changed)
+	c.qdiscs, c.changed, c.later = slices.Clone(s.qdiscs), slices.Clone(s.changed), slices.Clone(s.later)
 	return &c
 }
 
 // Apply makes the state what it must be after the operation and returns the answer.
 func (s *State) Apply(op Op) Answer {
 	errno, unjudged := s.apply(op)
-	s.linkwatch()
+	for len(s.later)+len(s.changed) > 0 {
+		s.vlansFollow()
+		s.linkwatch()
+	}
 	return Answer{Errno: errno, Unjudged: unjudged}
 }
 
@@ -172,5 +183,5 @@ func (s *State) apply(op Op) (errno syscall.Errno, unjudged bool) {
 	return 0, true
 }
 
-// prefix128 is the prefix of one address.
+// hostPrefix is the prefix of one address.
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -49,17 +49,43 @@ func (s *State) up(l *link) syscall.Errno {
 	if s.isBridgePort(l) {
 		s.portCheck(l, s.masterOf(l))
 	}
+	s.uppersFollow(l)
+	return 0
+}
+
+// uppersFollow tells the devices above that a device went up or down (macvlan_device_event, vlan_device_event).
+func (s *State) uppersFollow(l *link) {
 	for _, u := range s.uppersOf(l) {
-		switch {
-		case u.kind == MACVLAN:
+		if u.kind == MACVLAN {
 			s.setCarrier(u, l.carrier)
-		case !u.up:
-			// vlan_device_event takes the VLANs of a device up with it.
-			s.up(u)
-			s.setCarrier(u, l.carrier)
+		} else if !slices.Contains(s.later, l.index) {
+			s.later = append(s.later, l.index)
 		}
 	}
-	return 0
+	if !s.prof.VLANsFollowLater {
+		s.vlansFollow()
+	}
+}
+
+// vlansFollow takes VLANs up or down with their device, whatever they were before.
+func (s *State) vlansFollow() {
+	for len(s.later) > 0 {
+		l := s.byIndex[s.later[0]]
+		s.later = s.later[1:]
+		if l == nil {
+			continue
+		}
+		for _, u := range s.uppersOf(l) {
+			switch {
+			case u.kind != VLAN:
+			case l.up && !u.up:
+				s.up(u)
+				s.setCarrier(u, l.carrier)
+			case !l.up:
+				s.down(u)
+			}
+		}
+	}
 }
 
 // down follows __dev_close_many.
@@ -89,22 +115,17 @@ func (s *State) down(l *link) {
 	if m := s.masterOf(l); s.isBridgePort(l) && m.up {
 		s.portSet(l, m, false) // br_device_event
 	}
-	for _, u := range s.uppersOf(l) {
-		if u.kind == MACVLAN {
-			s.setCarrier(u, l.carrier)
-			continue
-		}
-		if u.up {
-			s.down(u)
-		}
-	}
+	s.uppersFollow(l)
 }
 
 // setCarrier is netif_carrier_on and netif_carrier_off.
 func (s *State) setCarrier(l *link, on bool) {
-	if l.carrier != on {
-		l.carrier = on
-		s.changed = append(s.changed, l.index)
+	if l.carrier == on {
+		return
+	}
+	l.carrier = on
+	if !slices.Contains(s.changed, l.index) {
+		s.changed = append(s.changed, l.index) // __LINK_STATE_LINKWATCH_PENDING
 	}
 }
 
@@ -114,7 +135,11 @@ func (s *State) linkwatch() {
 	for len(s.changed) > 0 {
 		l := s.byIndex[s.changed[0]]
 		s.changed = s.changed[1:]
-		if l == nil || !l.up {
+		if l == nil {
+			continue
+		}
+		l.oper = l.carrier // rfc2863_policy
+		if !l.up {
 			continue
 		}
 		s.change4(l)

@@ -226,6 +226,8 @@ func (a *agent) script(payload []byte) ([]byte, error) {
 	ans := scriptAnswer{Output: out.b}
 	var exit *exec.ExitError
 	switch {
+	case errors.Is(err, exec.ErrWaitDelay):
+		// It ended well and left something behind that holds its output, a blocked `ip link del &` for instance.
 	case ctx.Err() != nil:
 		ans.Exit = 124
 	case errors.As(err, &exit):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,8 @@ func (e *EnvError) Error() string {
 // env makes an EnvError of a failed step.
 func env(step string, err error) error {
 	next := ""
-	if errors.Is(err, unix.ENOSPC) {
+	// A program that QEMU runs says it in words only.
+	if errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()) || strings.Contains(err.Error(), "No space left on device") {
 		next = "make room, or choose another folder with TMPDIR and NLFUZZ_CACHE"
 	}
 	return &EnvError{fmt.Sprintf("%s: %v", step, err), next}
@@ -29,16 +31,19 @@ func env(step string, err error) error {
 
 // Died says that the kernel under test died or hung: a finding.
 type Died struct {
-	Op      string   // the request that was under way
-	Hung    bool     // it gave no answer within the limit
-	Console []string // the last lines of its console
+	Op      string        // the operation's text; "begin", "observe" or "end" for those
+	Hung    bool          // it gave no answer within the limit
+	After   time.Duration // how long the operation had run
+	How     string        // how QEMU ended, or what came instead of an answer: tells a kernel that powered off from an emulator that was killed
+	Console []string      // the last lines of its console
 }
 
 func (d *Died) Error() string {
+	after := d.After.Round(10 * time.Millisecond)
 	if d.Hung {
-		return fmt.Sprintf("the guest gave no answer for %v", callLimit)
+		return fmt.Sprintf("the guest gave no answer for %v", after)
 	}
-	return "the guest died"
+	return fmt.Sprintf("the guest died after %v: %s", after, d.How)
 }
 
 // LastWords are the last lines of the console.

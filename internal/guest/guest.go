@@ -74,6 +74,9 @@ const baseCmdline = "console=ttyS0 quiet panic=-1 oops=panic no_timer_check tsc=
 
 // prepare makes the work folder with the initramfs.
 func prepare(cfg Config, mode string, trees ...kernel.Tree) (*Guest, error) {
+	if cfg.Image == nil {
+		return nil, errors.New("start a guest: no kernel image is given")
+	}
 	if cfg.Memory == 0 {
 		cfg.Memory = 256
 	}
@@ -144,15 +147,20 @@ func (g *Guest) start(ctx context.Context) error {
 				return err
 			}
 		}
-		os.Remove(snap) // it does not restore: boot anew
+		// It does not restore: boot anew.
+		g.stop()
+		os.Remove(snap)
 	}
-	if err := g.boot(ctx); err != nil {
+	if err := g.boot(ctx, bootLimit); err != nil {
 		return err
 	}
 	if err := g.m.command("qmp_capabilities", nil, nil); err != nil {
 		return env("talk to QEMU", err)
 	}
 	if err := g.m.save(ctx, "snapshot.tmp"); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return env("save a snapshot", err)
 	}
 	if err := g.keep(filepath.Join(g.work.path, "snapshot.tmp")); err != nil {
@@ -165,28 +173,23 @@ func (g *Guest) start(ctx context.Context) error {
 }
 
 // boot starts a machine and waits until its agent answers.
-func (g *Guest) boot(ctx context.Context) error {
+func (g *Guest) boot(ctx context.Context, limit time.Duration) error {
 	m, err := startMachine(g.mc)
 	if err != nil {
 		return err
 	}
 	g.m = m
-	start := time.Now()
-	err = g.greet(ctx, bootLimit)
-	if err == nil || ctx.Err() != nil {
+	err = g.greet(ctx, limit)
+	var d *Died
+	if !errors.As(err, &d) {
 		return err
 	}
-	why := "gave no sign"
-	select {
-	case <-m.exited:
-		why = "ended"
-	default:
+	said := "its console is empty"
+	if len(d.Console) > 0 {
+		said = "its console ended with: " + lastLines(d.Console, 4)
 	}
-	if c := m.complaint(); c != "" {
-		why += " (QEMU: " + c + ")"
-	}
-	return &EnvError{fmt.Sprintf("the guest did not boot: it %s after %s; its console ended with: %s", why, time.Since(start).Round(time.Second),
-		lastLines(m.lines(), 4)), "try --kernel debian:7.3, more --memory, or the kernel's configuration (virtio-pci, virtio-console, initrd)"}
+	return &EnvError{fmt.Sprintf("the guest did not boot: %v; %s", d, said),
+		"try --kernel debian:7.3, more --memory, or the kernel's configuration (virtio-pci, virtio-console, initrd)"}
 }
 
 // greet asks the agent who it is.
@@ -205,10 +208,7 @@ func (g *Guest) Info() Info {
 
 // Reset throws the machine away and restores the snapshot in a new one.
 func (g *Guest) Reset(ctx context.Context) error {
-	if g.m != nil {
-		g.m.kill()
-		g.m = nil
-	}
+	g.stop()
 	mc := g.mc
 	mc.incoming = "snapshot"
 	m, err := startMachine(mc)
@@ -217,6 +217,9 @@ func (g *Guest) Reset(ctx context.Context) error {
 	}
 	g.m, g.last = m, nil
 	if err := m.resume(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return env("restore the snapshot", err)
 	}
 	if err := g.greet(ctx, callLimit); err != nil {
@@ -227,28 +230,40 @@ func (g *Guest) Reset(ctx context.Context) error {
 
 // Close ends the guest and removes its work folder.
 func (g *Guest) Close() error {
+	g.stop()
+	return g.work.remove()
+}
+
+// stop ends the machine.
+func (g *Guest) stop() {
 	if g.m != nil {
 		g.m.kill()
 		g.m = nil
 	}
-	return g.work.remove()
 }
 
-// call sends a request and waits for its answer. If the guest ends or is silent for the limit, it has died.
+// call sends a request and waits for its answer. If the guest ends or is silent for the limit, it has died. Without an answer, because of that or because
+// the context ended, the machine is ended as well: it may be in the middle of a frame, or busy for ever. Reset brings it back.
 func (g *Guest) call(ctx context.Context, f frame, limit time.Duration) ([]byte, error) {
 	if g.m == nil {
-		return nil, errors.New("the guest is closed")
+		return nil, errors.New("the guest does not run: it was closed, or it must be reset after it died")
 	}
 	g.id++
 	f.id = g.id
+	m, start := g.m, time.Now()
+	m.agent.SetDeadline(start.Add(limit))
 	// The context's end ends the wait for an answer, and so does the machine's: QEMU closes its side.
-	stop := context.AfterFunc(ctx, func() { g.m.agent.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	g.m.agent.SetDeadline(time.Now().Add(limit))
-	err := writeFrame(g.m.agent, f)
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { m.agent.SetDeadline(time.Unix(1, 0)); close(ended) })
+	defer func() {
+		if !stop() {
+			<-ended // else it might end the wait of the next call
+		}
+	}()
+	err := writeFrame(m.agent, f)
 	for err == nil {
 		var ans frame
-		if ans, err = readFrame(g.m.agent); err != nil {
+		if ans, err = readFrame(m.agent); err != nil {
 			break
 		}
 		if ans.id != f.id {
@@ -259,17 +274,15 @@ func (g *Guest) call(ctx context.Context, f frame, limit time.Duration) ([]byte,
 		}
 		return ans.payload, nil
 	}
+	defer g.stop()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	d := &Died{Op: string(f.payload), Hung: errors.Is(err, os.ErrDeadlineExceeded)}
+	d := &Died{Op: f.name(), Hung: errors.Is(err, os.ErrDeadlineExceeded), After: time.Since(start)}
 	if !d.Hung {
-		select { // the console has the reason once QEMU is gone
-		case <-g.m.exited:
-		case <-time.After(5 * time.Second):
-		}
+		d.How = m.ending(err)
 	}
-	d.Console = g.m.lines()
+	d.Console = m.lines()
 	return nil, d
 }
 

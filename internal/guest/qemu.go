@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -155,10 +156,11 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 }
 
 func (m *machine) readConsole(r io.Reader) {
-	in := bufio.NewReaderSize(r, 16<<10)
+	in := bufio.NewReaderSize(r, 4<<10)
 	for {
-		l, err := in.ReadString('\n')
-		if l = strings.TrimRight(l, "\r\n"); l != "" {
+		// A line that is longer than the buffer comes in parts: a guest gone mad must not fill the host's memory.
+		b, _, err := in.ReadLine()
+		if l := strings.TrimRight(string(b), "\r"); l != "" {
 			m.mu.Lock()
 			m.console = append(m.console, l)
 			if len(m.console) > 2*consoleLines {
@@ -186,9 +188,33 @@ func (m *machine) complaint() string {
 	return strings.Join(strings.Fields(m.stderr.String()), " ")
 }
 
-// kill ends QEMU and waits for it.
+// exitLimit is how long QEMU may take to go after it closed the agent's port.
+const exitLimit = 3 * time.Second
+
+// ending waits until QEMU is gone, since only then the console is complete, and says how it ended, or what err came instead.
+func (m *machine) ending(err error) string {
+	select {
+	case <-m.exited:
+	case <-time.After(exitLimit):
+		return fmt.Sprintf("its agent broke off: %v", err)
+	}
+	how := "its kernel switched it off"
+	if m.exitErr != nil {
+		how = "QEMU ended: " + m.exitErr.Error()
+	}
+	if c := m.complaint(); c != "" {
+		how += " (" + c + ")"
+	}
+	return how
+}
+
+// kill ends QEMU with its children, which read and write snapshots, and waits for them.
 func (m *machine) kill() {
-	m.cmd.Process.Kill()
+	select {
+	case <-m.exited:
+	default:
+		syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) // Setpgid: it leads a group of its own
+	}
 	select {
 	case <-m.exited:
 	case <-time.After(10 * time.Second): // a killed process that does not go: nothing more can be done
@@ -235,8 +261,8 @@ func (m *machine) command(name string, args, out any) error {
 	}
 }
 
-// saveLimit bounds saving and restoring a snapshot.
-const saveLimit = 60 * time.Second
+// saveLimit bounds saving and restoring a snapshot: half a second on a quiet machine.
+const saveLimit = 30 * time.Second
 
 // save stops the guest and writes its state into a file in QEMU's folder.
 func (m *machine) save(ctx context.Context, file string) error {
@@ -246,7 +272,11 @@ func (m *machine) save(ctx context.Context, file string) error {
 	if err := m.command("migrate-set-parameters", map[string]any{"max-bandwidth": int64(8) << 30}, nil); err != nil {
 		return err
 	}
-	if err := m.command("migrate", map[string]any{"uri": "exec:cat > " + file}, nil); err != nil {
+	// QEMU can say "completed" while cat still writes, and does not ask whether cat failed: the file has its name when it is complete, and none of the
+	// names when it is not.
+	part := file + ".part"
+	uri := fmt.Sprintf("exec:touch %[1]s && cat > %[1]s && mv %[1]s %[2]s || rm -f %[1]s", part, file)
+	if err := m.command("migrate", map[string]any{"uri": uri}, nil); err != nil {
 		return err
 	}
 	var st struct {
@@ -255,9 +285,23 @@ func (m *machine) save(ctx context.Context, file string) error {
 	}
 	err := m.poll(ctx, "query-migrate", &st, func() (bool, error) {
 		if st.Status == "failed" || st.Status == "cancelled" {
-			return false, fmt.Errorf("save the guest: %s %s", st.Status, st.ErrorDesc)
+			return false, fmt.Errorf("%s %s %s", st.Status, st.ErrorDesc, m.complaint())
 		}
-		return st.Status == "completed", nil
+		if st.Status != "completed" {
+			return false, nil
+		}
+		if _, err := os.Stat(filepath.Join(m.cmd.Dir, file)); err == nil {
+			return true, nil
+		}
+		if _, err := os.Stat(filepath.Join(m.cmd.Dir, part)); err == nil {
+			return false, nil
+		}
+		// It may have been renamed between the two.
+		_, err := os.Stat(filepath.Join(m.cmd.Dir, file))
+		if err != nil {
+			return false, fmt.Errorf("the file could not be written: %s", m.complaint())
+		}
+		return true, nil
 	})
 	return err
 }

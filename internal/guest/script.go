@@ -28,7 +28,7 @@ func RunScript(ctx context.Context, cfg Config, script []byte, args ...string) (
 		return nil, 0, err
 	}
 	defer g.Close()
-	if err := g.boot(ctx); err != nil {
+	if err := g.boot(ctx, bootLimit); err != nil {
 		return nil, 0, err
 	}
 	req, err := json.Marshal(scriptRequest{script, args, scriptLimit})

@@ -18,13 +18,17 @@ import (
 // snapshotsKept bounds the cache: some 100 MB each.
 const snapshotsKept = 6
 
+// snapshotLeast is less than any guest takes.
+const snapshotLeast = 1 << 20
+
 // cached returns the snapshot that fits this guest, empty if there is none.
 func (g *Guest) cached() (string, error) {
 	path, err := g.snapshotPath()
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(path); err != nil {
+	// QEMU waits for ever for the header of an empty one, which a machine that lost its power leaves behind.
+	if fi, err := os.Stat(path); err != nil || fi.Size() < snapshotLeast {
 		return "", nil
 	}
 	now := time.Now()
@@ -81,9 +85,16 @@ func (g *Guest) keep(saved string) error {
 	if err != nil {
 		return err
 	}
+	if fi, err := os.Stat(path); err == nil && fi.Size() < snapshotLeast {
+		os.Remove(path)
+	}
 	if os.Link(own, path) != nil {
 		tmp := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
-		if err := errors.Join(copyFile(own, tmp), os.Rename(tmp, path)); err != nil {
+		err := copyFile(own, tmp)
+		if err == nil {
+			err = os.Rename(tmp, path)
+		}
+		if err != nil {
 			os.Remove(tmp)
 			return nil // the cache only saves time: without it every start boots
 		}

@@ -39,6 +39,25 @@ type frame struct {
 	payload []byte
 }
 
+// name is what a request asks for, for people.
+func (f frame) name() string {
+	switch f.kind {
+	case kindApply:
+		return string(f.payload)
+	case kindBegin:
+		return "begin"
+	case kindObserve:
+		return "observe"
+	case kindEnd:
+		return "end"
+	case kindScript:
+		return "run a script"
+	case kindPanic:
+		return "panic"
+	}
+	return "greet"
+}
+
 func writeFrame(w io.Writer, f frame) error {
 	b := make([]byte, 9, 9+len(f.payload))
 	binary.LittleEndian.PutUint32(b, uint32(5+len(f.payload)))

@@ -20,19 +20,35 @@ func newWorkDir(root string) (*workDir, error) {
 	if root == "" {
 		root = os.TempDir()
 	}
-	path, err := os.MkdirTemp(root, fmt.Sprintf("%s%d-", workPrefix, os.Getpid()))
-	if err != nil {
-		return nil, env("make a work folder", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err != nil {
+	var err error
+	for range 5 {
+		var path string
+		if path, err = os.MkdirTemp(root, fmt.Sprintf("%s%d-", workPrefix, os.Getpid())); err != nil {
+			return nil, env("make a work folder", err)
+		}
+		var lock *os.File
+		if lock, err = lockIn(path); err == nil {
+			return &workDir{path, lock}, nil
+		}
 		os.RemoveAll(path)
-		return nil, env("lock a work folder", err)
 	}
-	return &workDir{path, lock}, nil
+	return nil, env("lock a work folder", err)
+}
+
+// lockIn makes and locks the lock file of a new folder. It fails if the CleanStale of another process took the folder for a stale one in between.
+func lockIn(path string) (*os.File, error) {
+	name := filepath.Join(path, "lock")
+	lock, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		if _, err = os.Stat(name); err == nil {
+			return lock, nil
+		}
+	}
+	lock.Close()
+	return nil, err
 }
 
 func (d *workDir) remove() error {

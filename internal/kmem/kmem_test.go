@@ -11,25 +11,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/nlfuzz/nlfuzz/invariants"
 )
 
 func TestRefused(t *testing.T) {
+	verdict := func(line string) error {
+		return fmt.Errorf("load: %w", &ebpf.VerifierError{Cause: syscall.EINVAL, Log: []string{"0: (b7) r0 = 0", line, "", "processed 1 insns"}})
+	}
+	const free, locked = "[none] integrity confidentiality", "none integrity [confidentiality]"
 	for _, c := range []struct {
-		err  error
-		want error
+		what     string
+		err      error
+		lockdown string
+		known    bool
+		want     error
 	}{
-		{syscall.EPERM, ErrPermission},
-		{fmt.Errorf("load: %w", syscall.EACCES), ErrPermission},
-		{syscall.ENOSYS, ErrNoBPF},
-		{fmt.Errorf("load: %w: program of this type cannot use helper bpf_probe_read_kernel#113", syscall.EINVAL), ErrLockdown},
-		{fmt.Errorf("load: %w: unknown func bpf_loop#181", syscall.EINVAL), ErrNoBPF},
+		{"no right", syscall.EPERM, free, true, ErrPermission},
+		{"no right, wrapped", fmt.Errorf("load: %w", syscall.EACCES), free, true, ErrPermission},
+		{"no system call", syscall.ENOSYS, free, true, ErrNoBPF},
+		{"locked down, new text", verdict("program of this type cannot use helper bpf_probe_read_kernel#113"), locked, true, ErrLockdown},
+		{"locked down, old text", verdict("unknown func bpf_probe_read_kernel#113"), locked, true, ErrLockdown},
+		{"locked down, securityfs not mounted", verdict("program of this type cannot use helper bpf_probe_read#4"), "", false, ErrLockdown},
+		{"CAP_BPF without CAP_PERFMON", verdict("unknown func bpf_probe_read_kernel#113"), free, true, ErrPermission},
+		{"before 5.17", verdict("unknown func bpf_loop#181"), free, true, ErrNoBPF},
 	} {
-		got := refused(c.err)
+		got := refusedIn(c.err, c.lockdown, c.known)
 		if !errors.Is(got, c.want) || !errors.Is(got, c.err) || !strings.Contains(got.Error(), weaker) {
-			t.Errorf("refused(%v) = %v, want it to wrap %v and to name the weaker judge", c.err, got, c.want)
+			t.Errorf("%s: refusedIn(%v) = %v, want it to wrap %v and to name the weaker judge", c.what, c.err, got, c.want)
 		}
 	}
 }
@@ -53,9 +64,14 @@ func TestCount(t *testing.T) {
 func TestTally(t *testing.T) {
 	var h tally
 	for i := range 5 {
-		h.add("a", &dst{text: fmt.Sprint(i)})
+		h.add("a", func() string {
+			if i >= maxDetails {
+				t.Errorf("object %d is described, over the limit of %d", i, maxDetails)
+			}
+			return fmt.Sprint(i)
+		})
 	}
-	h.add("b", &dst{text: "x"})
+	h.add("b", func() string { return "x" })
 	want := []invariants.Holder{{Kind: "a", Count: 5, Detail: "0; 1; 2; ..."}, {Kind: "b", Count: 1, Detail: "x"}}
 	if fmt.Sprint(h.holders) != fmt.Sprint(want) {
 		t.Errorf("tally = %v, want %v", h.holders, want)
@@ -176,6 +192,12 @@ func TestRecheck(t *testing.T) {
 	if err != nil || !same || now.Addr != d.Addr || now.Name != "v0" || now.State != 1 {
 		t.Fatalf("Recheck(%+v) = %+v, %v, %v", d, now, same, err)
 	}
+	if one, err := r.Device(d.Addr); err != nil || one.Name != "v0" || one.Ifindex != d.Ifindex {
+		t.Errorf("Device(%#x) = %+v, %v, want v0", d.Addr, one, err)
+	}
+	if one, err := r.Device(0x1000); err == nil {
+		t.Errorf("Device of an address that is not the kernel's = %+v, want an error", one)
+	}
 	other := d
 	other.Ifindex++
 	if now, same, err := r.Recheck(other); err != nil || same {
@@ -193,74 +215,35 @@ func TestRecheck(t *testing.T) {
 	if err != nil {
 		t.Errorf("Recheck of a freed device: %v", err)
 	}
+	one, err := r.Device(d.Addr)
+	if err == nil && one.Name == d.Name && one.Ifindex == d.Ifindex {
+		t.Errorf("Device of a freed device = %+v, want an error or what its memory was used for since", one)
+	}
+	if err != nil { // else somebody else's device is there now
+		if hs, err := r.Holders(net, d.Addr); err != nil || len(hs) != 0 {
+			t.Errorf("Holders of a freed device = %+v, %v, want none", hs, err)
+		}
+	}
 	if _, same, err := r.Recheck(invariants.Device{Addr: 0x1000}); err != nil || same {
 		t.Errorf("Recheck of an address that is not the kernel's = %v, %v; want false and no error", same, err)
 	}
 }
 
-func TestHoldersIPv4(t *testing.T) {
+func TestWalksAreBounded(t *testing.T) {
 	r, net := live(t)
 	veth(t)
-	d := device(t, r, net, "v0")
-	kinds := func() string {
-		hs, err := r.Holders(net, d.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, h := range hs {
-			if h.Kind == "ipv4 dst (dst.dev)" && strings.Contains(h.Detail, "uncached list") {
-				return fmt.Sprintf("%d: %s", h.Count, h.Detail)
-			}
-		}
-		return ""
-	}
-	if got := kinds(); got != "" {
-		t.Fatalf("before any route is held: %s", got)
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	devs, err := r.Devices(net)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	if err := unix.BindToDevice(fd, "v0"); err != nil {
-		t.Fatal(err)
+	head := uint64(net) + r.l.netDevs
+	if nodes, err := r.m.ring("devices", head, 0, 0, len(devs)); err != nil || len(nodes) != len(devs) {
+		t.Errorf("a walk of %d devices with just that limit = %d, %v", len(devs), len(nodes), err)
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{224, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
+	if nodes, err := r.m.ring("devices", head, 0, 0, len(devs)-1); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("within %d entries", len(devs)-1)) {
+		t.Errorf("a walk of %d devices with a limit of one less = %d, %v; want an error that names the limit", len(devs), len(nodes), err)
 	}
-	got := kinds()
-	if !strings.Contains(got, "dst.dev v0") || !strings.Contains(got, "type 5") {
-		t.Fatalf("a connected multicast socket holds %q, want an uncached multicast route on v0", got)
-	}
-	t.Log(got)
-}
-
-func TestHoldersIPv6(t *testing.T) {
-	r, net := live(t)
-	veth(t)
-	ip(t, "addr add 2001:db8::1/64 dev v0 nodad")
-	d := device(t, r, net, "v0")
-	ip(t, "route add 2001:db8:1::/64 via 2001:db8::2")
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	to := &unix.SockaddrInet6{Port: 9, Addr: [16]byte{0x20, 1, 0x0d, 0xb8, 0, 1, 15: 7}}
-	if err := unix.Connect(fd, to); err != nil {
-		t.Fatal(err)
-	}
-	hs, err := r.Holders(net, d.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"ipv6 dst (dst.dev)", "ipv6 dst (rt6i_idev)", "ipv6 dst (from->nexthop)"} {
-		found := false
-		for _, h := range hs {
-			found = found || h.Kind == kind && h.Count > 0 && strings.Contains(h.Detail, "2001:db8:1::/64")
-		}
-		if !found {
-			t.Errorf("a connected socket's route is not among %+v as %s", hs, kind)
-		}
+	if nodes, err := r.m.ring("nothing", 0x1000, 0, 0, 10); err == nil || !strings.Contains(err.Error(), "unreadable") {
+		t.Errorf("a walk from an address that is not the kernel's = %d, %v; want an error", len(nodes), err)
 	}
 }

@@ -1,11 +1,7 @@
 package kmem
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
@@ -32,6 +28,24 @@ type layout struct {
 	taskNsproxy, nsproxyNet                              uint64
 	slabCache, cacheSize, cacheOrder, cachePad, pageSize uint64
 	percpu6, percpu4                                     uint64 // the uncached lists in the per-CPU section
+
+	tables    tableLayout
+	tablesErr error // why the tables that hold devices can't be read; routes still can
+}
+
+// tableLayout is where the tables are that hold devices beside routes.
+type tableLayout struct {
+	netLo, devInet4, devInet6                           uint64
+	inet4Refs, inet4Parms, inet6Refs, inet6Parms        uint64
+	parmsTable, tableHash, tableProxies                 uint64
+	hashHeads, hashShift                                uint64
+	neighLink, neighDev, neighRefs, neighState, neighTo uint64
+	proxyLink, proxyDev, proxyTo                        uint64
+	netNexthops, infoLink, infoParent                   uint64
+	nhID, nhRefs                                        uint64
+	devRoutes                                           uint64 // the IPv4 nexthops on a device
+	fibLink, fibParent, fibUsers                        uint64
+	hasDevRoutes                                        bool // before 6.13 they are in a hash of all devices, which is not read
 }
 
 // resolver looks fields up and keeps the first failure.
@@ -96,7 +110,7 @@ func member(t btf.Type, name string) (uint64, btf.Type, bool) {
 func (r *resolver) percpu(names ...string) []uint64 {
 	out := make([]uint64, len(names))
 	var section *btf.Datasec
-	if err := r.spec.TypeByName(".data..percpu", &section); err != nil {
+	if r.spec.TypeByName(".data..percpu", &section) != nil && r.spec.TypeByName(".data.percpu", &section) != nil {
 		return out
 	}
 	for _, v := range section.Vars {
@@ -114,6 +128,10 @@ func loadLayout() (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newLayout(spec)
+}
+
+func newLayout(spec *btf.Spec) (*layout, error) {
 	r := &resolver{spec: spec}
 	l := &layout{}
 	l.netList, l.netInum = r.off("net", "list"), r.off("net", "ns.inum")
@@ -124,7 +142,7 @@ func loadLayout() (*layout, error) {
 	l.devIndex, l.devReg = r.off("net_device", "ifindex"), r.off("net_device", "reg_state")
 	l.devState = r.off("net_device", "state")
 	l.devCnt = r.off("net_device", "pcpu_refcnt", "dev_refcnt")
-	_, err = r.find("net_device", "pcpu_refcnt")
+	_, err := r.find("net_device", "pcpu_refcnt")
 	l.devPercpu = err == nil
 	l.linkwatch = r.enum("netdev_state_t", "__LINK_STATE_LINKWATCH_PENDING")
 
@@ -154,6 +172,29 @@ func loadLayout() (*layout, error) {
 	l.pageSize = r.size("page")
 	vars := r.percpu("runqueues", "rt6_uncached_list", "rt_uncached_list")
 	l.taskRunqueue[3], l.percpu6, l.percpu4 = vars[0], vars[1], vars[2]
+	l.tables, l.tablesErr = newTableLayout(spec)
+	return l, r.err
+}
+
+func newTableLayout(spec *btf.Spec) (l tableLayout, err error) {
+	r := &resolver{spec: spec}
+	l.netLo, l.devInet4, l.devInet6 = r.off("net", "loopback_dev"), r.off("net_device", "ip_ptr"), r.off("net_device", "ip6_ptr")
+	l.inet4Refs, l.inet4Parms = r.off("in_device", "refcnt"), r.off("in_device", "arp_parms")
+	l.inet6Refs, l.inet6Parms = r.off("inet6_dev", "refcnt"), r.off("inet6_dev", "nd_parms")
+	l.parmsTable, l.tableHash, l.tableProxies = r.off("neigh_parms", "tbl"), r.off("neigh_table", "nht"), r.off("neigh_table", "phash_buckets")
+	l.hashHeads, l.hashShift = r.off("neigh_hash_table", "hash_heads", "hash_buckets"), r.off("neigh_hash_table", "hash_shift")
+	l.neighLink, l.neighDev = r.off("neighbour", "hash", "next"), r.off("neighbour", "dev")
+	l.neighRefs, l.neighState, l.neighTo = r.off("neighbour", "refcnt"), r.off("neighbour", "nud_state"), r.off("neighbour", "primary_key")
+	l.proxyLink, l.proxyDev, l.proxyTo = r.off("pneigh_entry", "next"), r.off("pneigh_entry", "dev"), r.off("pneigh_entry", "key")
+	l.netNexthops, l.infoLink, l.infoParent = r.off("net", "nexthop.devhash"), r.off("nh_info", "dev_hash"), r.off("nh_info", "nh_parent")
+	l.nhID, l.nhRefs = r.off("nexthop", "id"), r.off("nexthop", "refcnt")
+	if off, err := r.find("net_device", "fib_nh_head"); err == nil {
+		l.devRoutes, l.hasDevRoutes = off, true
+		l.fibLink, l.fibParent, l.fibUsers = r.off("fib_nh", "nh_hash"), r.off("fib_nh", "nh_parent"), r.off("fib_info", "fib_treeref")
+	}
+	if r.err == nil && l.neighLink|l.proxyLink != 0 {
+		r.err = fmt.Errorf("neighbours are not linked by their first word")
+	}
 	return l, r.err
 }
 
@@ -182,27 +223,4 @@ func (r *resolver) enum(typ, name string) uint64 {
 		r.err = fmt.Errorf("enum %s has no %s (%w)", typ, name, err)
 	}
 	return 0
-}
-
-// symbols reads the addresses of data from /proc/kallsyms; a kernel without CONFIG_KALLSYMS_ALL or with kptr_restrict shows none.
-func symbols(names ...string) map[string]uint64 {
-	want, out := map[string]bool{}, map[string]uint64{}
-	for _, n := range names {
-		want[n] = true
-	}
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return out
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		addr, rest, _ := bytes.Cut(sc.Bytes(), []byte(" "))
-		if len(rest) < 3 || !want[string(rest[2:])] { // "T name"
-			continue
-		}
-		if v, err := strconv.ParseUint(string(addr), 16, 64); err == nil && v != 0 {
-			out[string(rest[2:])] = v
-		}
-	}
-	return out
 }

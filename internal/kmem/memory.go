@@ -13,10 +13,12 @@ import (
 
 // One array map of a single value carries requests to the programs and answers back; it is mapped into this process. Its layout:
 //
-//	0     how many requests of a batch to serve; the CPU number for the environment program
+//	0     how many requests of a batch to serve; the CPU number for the environment program; the result of a symbol lookup
 //	8     environment: current task, 16: the per-CPU map, 24: its element on that CPU
+//	8     symbol lookup: the address found; the name is at 128
 //	32    walk: list head, 40: node to wanted bytes, 48: bytes a node, 52: bytes a record, 56: most nodes
 //	60    walk: nodes found, 64: result of the last read, 68: 1 when the list's end was reached, 72: current node, 80: next node
+//	88    walk: the link that ends the list: the head of a ring, 0 for a chain
 //	4096  batch: requests of 16 bytes (address, length, offset of the answer)
 //	2 MiB answers
 const (
@@ -27,6 +29,8 @@ const (
 	outBytes = 4 << 20
 	outMask  = outBytes - 1
 	lenMask  = 0xffff
+	symOff   = 128
+	symBytes = 64
 )
 
 var le = binary.LittleEndian
@@ -36,6 +40,7 @@ type memory struct {
 	buf, percpu      *ebpf.Map
 	mem              []byte
 	batch, env, walk *ebpf.Program
+	symbol           *ebpf.Program
 }
 
 type request struct {
@@ -73,6 +78,9 @@ func openMemory() (m *memory, err error) {
 	if m.walk, err = load("kmem_walk", walkProgram(fd)); err != nil {
 		return m, err
 	}
+	if m.symbol, err = load("kmem_symbol", symbolProgram(fd)); err != nil {
+		return m, err
+	}
 	return m, nil
 }
 
@@ -82,7 +90,7 @@ func (m *memory) close() error {
 		errs = append(errs, unix.Munmap(m.mem))
 		m.mem = nil
 	}
-	for _, p := range []*ebpf.Program{m.batch, m.env, m.walk} {
+	for _, p := range []*ebpf.Program{m.batch, m.env, m.walk, m.symbol} {
 		errs = append(errs, p.Close())
 	}
 	for _, b := range []*ebpf.Map{m.buf, m.percpu} {
@@ -175,7 +183,7 @@ func envProgram(fd, percpu int) asm.Instructions {
 	}
 }
 
-// walkProgram follows a list_head and copies bytes at a fixed distance from each node.
+// walkProgram follows a list_head or hlist_head and copies bytes at a fixed distance from each node.
 func walkProgram(fd int) asm.Instructions {
 	ins := asm.Instructions{
 		function("kmem_walk", btf.GlobalFunc, asm.LoadMapValue(asm.R6, fd, 0)),
@@ -195,7 +203,7 @@ func walkProgram(fd int) asm.Instructions {
 		asm.StoreMem(asm.R6, 64, asm.R0, asm.Word),
 		asm.JNE.Imm(asm.R0, 0, "stop"),
 		asm.LoadMem(asm.R7, asm.R6, 80, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R6, 32, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R6, 88, asm.DWord),
 		asm.JEq.Reg(asm.R7, asm.R1, "end"),
 		asm.StoreMem(asm.R6, 72, asm.R7, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R6, 52, asm.Word),
@@ -223,6 +231,39 @@ func walkProgram(fd int) asm.Instructions {
 		asm.Mov.Imm(asm.R0, 1).WithSymbol("stop"),
 		asm.Return(),
 	)
+}
+
+// symbolProgram looks a symbol's address up: a hundred times faster than reading /proc/kallsyms since 6.2.
+func symbolProgram(fd int) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMapValue(asm.R6, fd, 0),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Add.Imm(asm.R1, symOff),
+		asm.Mov.Imm(asm.R2, symBytes),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.Mov.Reg(asm.R4, asm.R6),
+		asm.Add.Imm(asm.R4, 8),
+		asm.FnKallsymsLookupName.Call(),
+		asm.StoreMem(asm.R6, 0, asm.R0, asm.Word),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.Return(),
+	}
+}
+
+// symbols returns the addresses of data; a name is missing where the kernel has no CONFIG_KALLSYMS_ALL or hides it (kptr_restrict).
+func (m *memory) symbols(names ...string) (map[string]uint64, error) {
+	out := map[string]uint64{}
+	for _, name := range names {
+		clear(m.mem[symOff : symOff+symBytes])
+		copy(m.mem[symOff:symOff+symBytes-1], name)
+		if err := run(m.symbol); err != nil {
+			return nil, err
+		}
+		if addr := le.Uint64(m.mem[8:]); le.Uint32(m.mem) == 0 && addr != 0 {
+			out[name] = addr
+		}
+	}
+	return out, nil
 }
 
 // environ runs the environment program for one CPU.
@@ -297,14 +338,50 @@ func (m *memory) u32(addr uint64) (uint32, error) {
 	return le.Uint32(b), nil
 }
 
+// words reads many words at once; a word is 0 where the address is 0 or not readable.
+func (m *memory) words(addrs []uint64) ([]uint64, error) {
+	out := make([]uint64, len(addrs))
+	reqs := make([]request, len(addrs))
+	for i, a := range addrs {
+		reqs[i].addr = a // of size 0 where the address is: nothing is read
+		if a != 0 {
+			reqs[i].size = 8
+		}
+	}
+	err := m.each(reqs, func(i int, data []byte) {
+		if len(data) == 8 {
+			out[i] = le.Uint64(data)
+		}
+	})
+	return out, err
+}
+
+// field returns the address of a field of an object, 0 for no object.
+func field(object, off uint64) uint64 {
+	if object == 0 {
+		return 0
+	}
+	return object + off
+}
+
 type node struct {
 	addr uint64
 	data []byte
 }
 
-// list walks a list_head and reads size bytes at node+delta. No lock is held, so a node may move while it is visited: a walk that faults or doesn't
-// come back to the head is tried again, and reported after three attempts.
-func (m *memory) list(what string, head uint64, delta int64, size, limit int) (out []node, err error) {
+// ring walks a list_head and reads size bytes at node+delta.
+func (m *memory) ring(what string, head uint64, delta int64, size, limit int) ([]node, error) {
+	return m.list(what, head, head, delta, size, limit)
+}
+
+// chain walks a hlist_head, or any pointer to objects that are linked by their first word, and reads size bytes at node+delta.
+func (m *memory) chain(what string, head uint64, delta int64, size, limit int) ([]node, error) {
+	return m.list(what, head, 0, delta, size, limit)
+}
+
+// list is the common part. No lock is held, so a node may move while it is visited: a walk that faults or doesn't come to the list's end is tried again,
+// and reported after three attempts.
+func (m *memory) list(what string, head, end uint64, delta int64, size, limit int) (out []node, err error) {
 	stride := (size + 8 + 7) &^ 7
 	limit = min(limit, outBytes/stride-1)
 	for range 3 {
@@ -312,8 +389,9 @@ func (m *memory) list(what string, head uint64, delta int64, size, limit int) (o
 		le.PutUint64(m.mem[40:], uint64(delta))
 		le.PutUint32(m.mem[48:], uint32(size))
 		le.PutUint32(m.mem[52:], uint32(stride))
-		le.PutUint32(m.mem[56:], uint32(limit))
+		le.PutUint32(m.mem[56:], uint32(limit+1)) // the last step only sees the end
 		clear(m.mem[60:72])
+		le.PutUint64(m.mem[88:], end)
 		if err := run(m.walk); err != nil {
 			return nil, err
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/cilium/ebpf"
 
@@ -19,7 +18,7 @@ import (
 var (
 	ErrNoBTF      = errors.New("the kernel does not describe its structures (no usable /sys/kernel/btf/vmlinux)")
 	ErrLockdown   = errors.New("the kernel is locked down (lockdown=confidentiality) and refuses reads of its memory")
-	ErrPermission = errors.New("no permission to load BPF programs (needs root, or CAP_BPF and CAP_PERFMON)")
+	ErrPermission = errors.New("no permission to read kernel memory by BPF programs (needs root, or CAP_BPF and CAP_PERFMON)")
 	ErrNoBPF      = errors.New("the kernel can't run BPF syscall programs with bpf_loop (needs 5.17 or newer with CONFIG_BPF_SYSCALL)")
 )
 
@@ -28,6 +27,7 @@ const (
 	maxNets     = 65536
 	maxDevices  = 60000
 	nameSize    = 16         // IFNAMSIZ
+	maxRegState = 5          // NETREG_DUMMY
 	firstInum   = 0xeffffff0 // the initial namespace has 0xeffffff9 (since 6.18) or a dynamic number, from PROC_DYNAMIC_FIRST = 0xf0000000
 	lockdownSys = "/sys/kernel/security/lockdown"
 )
@@ -44,9 +44,11 @@ type Reader struct {
 	cpuOff  []uint64          // __per_cpu_offset
 	lists   map[string]uint64 // the uncached lists, to which a CPU's offset is added
 	ipv4Ops uint64            // ipv4_dst_ops, once known
+	neigh   [2]uint64         // arp_tbl and nd_tbl, once known
 }
 
-// Open looks up the kernel's layout, loads the programs and proves that a read works. It parses BTF, which takes seconds in an emulated guest.
+// Open loads the programs, looks up the kernel's layout and proves that a read works. It takes 0.1 s, in an emulated guest a second: do it once, before
+// a snapshot.
 func Open() (*Reader, error) {
 	m, err := openMemory()
 	if err != nil {
@@ -57,9 +59,12 @@ func Open() (*Reader, error) {
 		m.close()
 		return nil, fmt.Errorf("%w: %w; %s", ErrNoBTF, err, weaker)
 	}
-	r.syms = symbols("net_namespace_list", "rt6_uncached_list", "rt_uncached_list", "ipv4_dst_ops", "vmemmap_base", "page_offset_base")
+	r.syms, err = m.symbols("net_namespace_list", "rt6_uncached_list", "rt_uncached_list", "ipv4_dst_ops", "vmemmap_base", "page_offset_base")
 	r.ipv4Ops = r.syms["ipv4_dst_ops"]
-	if err := r.prove(); err != nil {
+	if err == nil {
+		err = r.prove()
+	}
+	if err != nil {
 		m.close()
 		return nil, fmt.Errorf("kernel memory does not read as expected: %w; %s", err, weaker)
 	}
@@ -68,17 +73,40 @@ func Open() (*Reader, error) {
 
 // refused names why the kernel did not take the programs.
 func refused(err error) error {
+	state, stateErr := os.ReadFile(lockdownSys)
+	return refusedIn(err, string(state), stateErr == nil)
+}
+
+// refusedIn is refused with the text of the lockdown file, if there is one.
+func refusedIn(err error, lockdown string, known bool) error {
+	missing := missingHelper(err)
+	// bpf_base_func_proto hides the helper when security_locked_down(LOCKDOWN_BPF_READ_KERNEL) refuses, and without CAP_PERFMON. The library then
+	// replaces bpf_probe_read_kernel by bpf_probe_read, which is hidden as well.
+	hidden := strings.Contains(missing, " bpf_probe_read")
 	kind := ErrNoBPF
-	state, _ := os.ReadFile(lockdownSys)
 	switch {
-	case strings.Contains(string(state), "[confidentiality]"), strings.Contains(err.Error(), "helper bpf_probe_read_kernel"),
-		strings.Contains(err.Error(), "unknown func bpf_probe_read_kernel"):
-		// bpf_base_func_proto hides the helper when security_locked_down(LOCKDOWN_BPF_READ_KERNEL) refuses.
+	case strings.Contains(lockdown, "[confidentiality]"), hidden && !known:
 		kind = ErrLockdown
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
+	case hidden, errors.Is(err, fs.ErrPermission):
 		kind = ErrPermission
 	}
+	if missing != "" {
+		err = fmt.Errorf("%w (%s)", err, missing)
+	}
 	return fmt.Errorf("%w: %w; %s", kind, err, weaker)
+}
+
+// missingHelper returns what the verifier said about a helper that it does not let programs call; its error shows only the last lines of its log.
+func missingHelper(err error) string {
+	var verdict *ebpf.VerifierError
+	if errors.As(err, &verdict) {
+		for _, line := range verdict.Log {
+			if strings.Contains(line, "cannot use helper ") || strings.Contains(line, "unknown func ") {
+				return line
+			}
+		}
+	}
+	return ""
 }
 
 // prove finds the per-CPU areas and reads the caller's own namespace, whose number is known from /proc.
@@ -171,12 +199,12 @@ func (r *Reader) Net(inum uint32) (Net, bool, error) {
 	return net, ok, nil
 }
 
-// nets walks net_namespace_list. Where kallsyms doesn't show it, the ring is entered at the caller's namespace; the list head is then met as one
-// more entry, which is dropped because what lies beside it is no namespace number.
+// nets walks net_namespace_list. Where kallsyms doesn't show it, the ring is entered at the caller's namespace.
 func (r *Reader) nets() (map[uint32]Net, error) {
 	out := map[uint32]Net{}
 	head := r.syms["net_namespace_list"]
-	if head == 0 {
+	hidden := head == 0
+	if hidden {
 		task, _, _, err := r.m.environ(0)
 		if err != nil {
 			return nil, err
@@ -195,16 +223,28 @@ func (r *Reader) nets() (map[uint32]Net, error) {
 		}
 		out[inum], head = Net(own), own+r.l.netList
 	}
-	nodes, err := r.m.list("net_namespace_list", head, int64(r.l.netInum)-int64(r.l.netList), 4, maxNets)
+	nodes, err := r.m.ring("net_namespace_list", head, int64(r.l.netInum)-int64(r.l.netList), 4, maxNets)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range nodes {
-		if inum := le.Uint32(n.data); inum >= firstInum {
-			out[inum] = Net(n.addr - r.l.netList)
+		inum, net := le.Uint32(n.data), n.addr-r.l.netList
+		if inum < firstInum || hidden && !r.isNet(net) {
+			continue
 		}
+		out[inum] = Net(net)
 	}
 	return out, nil
+}
+
+// isNet tells a namespace from the head of their ring: its list of devices leads back to itself.
+func (r *Reader) isNet(net uint64) bool {
+	first, err := r.m.u64(net + r.l.netDevs)
+	if err != nil || first == 0 {
+		return false
+	}
+	back, err := r.m.u64(first + 8) // list_head.prev
+	return err == nil && back == net+r.l.netDevs
 }
 
 // Devices reads the registered devices of a namespace.
@@ -215,7 +255,7 @@ func (r *Reader) Devices(net Net) ([]invariants.Device, error) {
 }
 
 func (r *Reader) devices(net Net) ([]invariants.Device, error) {
-	nodes, err := r.m.list("a namespace's devices", uint64(net)+r.l.netDevs, 0, 0, maxDevices)
+	nodes, err := r.m.ring("a namespace's devices", uint64(net)+r.l.netDevs, 0, 0, maxDevices)
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +274,33 @@ func (r *Reader) devices(net Net) ([]invariants.Device, error) {
 		}
 	}
 	return out, nil
+}
+
+// Device reads one device by its address, also while it is being unregistered and is listed nowhere. It fails where the memory no longer looks like a
+// device; memory that was freed and used again for another device can be told only by Recheck.
+func (r *Reader) Device(addr uint64) (invariants.Device, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, err := r.device(addr)
+	if err == nil && d == nil {
+		err = fmt.Errorf("there is no device at %#x: its memory was freed", addr)
+	}
+	if err != nil {
+		return invariants.Device{}, err
+	}
+	return *d, nil
+}
+
+// device is Device, nil where the memory doesn't look like a device.
+func (r *Reader) device(addr uint64) (*invariants.Device, error) {
+	devs, err := r.readDevices([]uint64{addr})
+	if err != nil {
+		return nil, err
+	}
+	if d := devs[0]; d != nil && d.Name != "" && d.Ifindex > 0 && d.State <= maxRegState {
+		return d, nil
+	}
+	return nil, nil
 }
 
 // Recheck reads one device again by its address, also while it is being unregistered and is listed nowhere. same is false when the memory was freed or

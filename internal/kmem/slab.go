@@ -18,6 +18,9 @@ func (r *Reader) slots(cache uint64) ([]uint64, error) {
 	}
 	// Where the kernel has no such variables or hides them, the addresses without randomisation (CONFIG_RANDOMIZE_MEMORY) are tried.
 	vmemmap, direct := uint64(0xffffea0000000000), uint64(0xffff888000000000)
+	if cache < 0xffff800000000000 { // five levels of page tables
+		vmemmap, direct = 0xffd4000000000000, 0xff11000000000000
+	}
 	for name, v := range map[string]*uint64{"vmemmap_base": &vmemmap, "page_offset_base": &direct} {
 		if a := r.syms[name]; a != 0 {
 			base, err := r.m.u64(a)

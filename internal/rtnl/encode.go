@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -107,13 +108,13 @@ func link(typ, flags uint16, index int32, set, change uint32) *request {
 
 func (e *encoder) linkAdd(o model.LinkAdd) *request {
 	r := link(unix.RTM_NEWLINK, flagAdd, 0, 0, 0)
+	if o.MTU != 0 {
+		r.u32(unix.IFLA_MTU, o.MTU)
+	}
 	if o.Lower != "" {
 		r.u32(unix.IFLA_LINK, uint32(e.dev(o.Lower)))
 	}
 	r.str(unix.IFLA_IFNAME, o.Name)
-	if o.MTU != 0 {
-		r.u32(unix.IFLA_MTU, o.MTU)
-	}
 	r.nest(unix.IFLA_LINKINFO, func() {
 		r.attr(unix.IFLA_INFO_KIND, []byte(o.Type))
 		data := linkData(o)
@@ -162,13 +163,13 @@ func (e *encoder) addr(typ, flags uint16, o model.AddrAdd) *request {
 	}
 	r := newRequest(typ, flags).put(uint8(model.FamilyOf(a)), uint8(o.Prefix.Bits()), uint8(0), scope, e.dev(o.Dev))
 	r.addr(unix.IFA_LOCAL, a)
-	r.addr(unix.IFA_ADDRESS, a)
-	if o.NoPrefixRoute {
-		r.u32(unix.IFA_FLAGS, unix.IFA_F_NOPREFIXROUTE)
-	}
 	if o.Metric != 0 {
 		r.u32(unix.IFA_RT_PRIORITY, o.Metric)
 	}
+	if o.NoPrefixRoute {
+		r.u32(unix.IFA_FLAGS, unix.IFA_F_NOPREFIXROUTE)
+	}
+	r.addr(unix.IFA_ADDRESS, a)
 	return r
 }
 
@@ -277,13 +278,17 @@ const (
 	flowKeys, flowMode  = 1, 2
 	flowBaseclass       = 3
 	flowKeyDst          = 1 << 1
+	flowModeMap         = 0
 	flowModeHash        = 1
 	flowHandle          = 1 // the filter's own; flow_change makes none without
 	filterPrio          = 1
 )
 
-// prioOptions is struct tc_prio_qopt with tc's defaults: three bands and its priority map.
-var prioOptions = []byte{3, 0, 0, 0, 1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}
+// prioOptions is struct tc_prio_qopt with tc's defaults, three bands and its priority map, and the empty nest that tc puts after it.
+var prioOptions = []byte{3, 0, 0, 0, 1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 4, 0, tcaOptions, 0}
+
+// ticksPerSecond is the kernel's PSCHED_TICKS_PER_SEC, the unit of struct tc_netem_qopt. tc reads it from /proc/net/psched; it has been the same since 2.6.
+const ticksPerSecond = 1e9 / 64
 
 // qdisc is struct tcmsg and its attributes.
 func (e *encoder) qdisc(o model.Qdisc) *request {
@@ -295,19 +300,20 @@ func (e *encoder) qdisc(o model.Qdisc) *request {
 		typ, flags = unix.RTM_DELQDISC, flagAck
 	}
 	r := newRequest(typ, flags).put(uint8(0), uint8(0), uint16(0), e.dev(o.Dev), uint32(o.Handle)<<16, class(o.Parent), uint32(0))
-	if o.Type != "" {
-		r.str(tcaKind, string(o.Type))
-	}
-	if o.Verb == model.QdiscDel {
+	if o.Type == "" {
 		return r
 	}
+	r.str(tcaKind, string(o.Type))
 	switch o.Type {
 	case model.Netem:
-		// The delay of seconds does not fit into the ticks of struct tc_netem_qopt; the 64-bit attribute after it wins.
 		r.nest(tcaOptions, func() {
-			r.put(uint32(0), uint32(netemLimit), uint32(0), uint32(0), uint32(0), uint32(0))
-			if o.Delay != 0 {
-				r.u64(netemLatency64, uint64(o.Delay)*1e9)
+			ticks, long := uint64(o.Delay)*ticksPerSecond, uint64(0)
+			if ticks > math.MaxUint32 { // tc refuses such a delay; the kernel takes it as an attribute, in nanoseconds
+				ticks, long = 0, uint64(o.Delay)*1e9
+			}
+			r.put(uint32(ticks), uint32(netemLimit), uint32(0), uint32(0), uint32(0), uint32(0))
+			if long != 0 {
+				r.u64(netemLatency64, long)
 			}
 		})
 	case model.Prio:
@@ -324,13 +330,14 @@ func (e *encoder) filter(o model.Filter) *request {
 	const all = uint32(unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8) // htons
 	r := newRequest(typ, flags).put(uint8(0), uint8(0), uint16(0), e.dev(o.Dev), uint32(flowHandle), uint32(o.Handle)<<16, uint32(filterPrio)<<16|all)
 	r.str(tcaKind, "flow")
-	if o.Del {
-		return r
-	}
 	r.nest(tcaOptions, func() {
+		if o.Del {
+			r.u32(flowMode, flowModeMap) // tc's default, which the kernel does not look at
+			return
+		}
 		r.u32(flowKeys, flowKeyDst)
-		r.u32(flowMode, flowModeHash)
 		r.u32(flowBaseclass, uint32(o.Handle)<<16|1)
+		r.u32(flowMode, flowModeHash)
 	})
 	return r
 }

@@ -44,23 +44,26 @@ func (e *encoder) route(o model.Route) *request {
 		flags = unix.RTNH_F_ONLINK
 	}
 	r := newRequest(typ, routeFlags[o.Verb]).put(uint8(family), uint8(o.Dst.Bits()), uint8(0), uint8(0), short, proto, routeScope(o, rtype, family), uint8(rtype), flags)
-	if o.Dst.Bits() > 0 || !o.Dst.Addr().IsUnspecified() {
+	// The attributes come in the order of the words; iproute2 leaves the destination out where the line says default and gives no family.
+	if family == model.IPv6 || o.Dst.Bits() > 0 || !o.Dst.Addr().IsUnspecified() {
 		r.addr(unix.RTA_DST, o.Dst.Addr())
+	}
+	if len(o.Legs) == 1 {
+		e.gateway(r, family, o.Legs[0].Gateway)
+	}
+	r.addr(unix.RTA_PREFSRC, o.Src)
+	if o.Metric != 0 {
+		r.u32(unix.RTA_PRIORITY, o.Metric)
 	}
 	if table >= 256 {
 		r.u32(unix.RTA_TABLE, table)
 	}
-	if o.Metric != 0 {
-		r.u32(unix.RTA_PRIORITY, o.Metric)
-	}
-	r.addr(unix.RTA_PREFSRC, o.Src)
 	if o.NHID != 0 {
 		r.u32(rtaNHID, o.NHID)
 	}
 	switch len(o.Legs) {
 	case 0:
 	case 1:
-		e.gateway(r, family, o.Legs[0].Gateway)
 		if d := o.Legs[0].Dev; d != "" {
 			r.u32(unix.RTA_OIF, uint32(e.dev(d)))
 		}
@@ -83,10 +86,10 @@ func routeScope(o model.Route, t model.RouteType, f model.Family) uint8 {
 		return unix.RT_SCOPE_HOST
 	case t == model.Broadcast || t == model.Multicast || t == model.Anycast:
 		return unix.RT_SCOPE_LINK
-	case t != model.Unicast && t != 0:
-		return unix.RT_SCOPE_UNIVERSE
 	case o.Verb == model.RouteDel:
 		return unix.RT_SCOPE_NOWHERE
+	case t != model.Unicast:
+		return unix.RT_SCOPE_UNIVERSE
 	case len(o.Legs) > 1 || o.NHID != 0 || len(o.Legs) == 1 && o.Legs[0].Gateway.IsValid():
 		return unix.RT_SCOPE_UNIVERSE
 	}
@@ -141,10 +144,10 @@ func (e *encoder) nexthop(o model.Nexthop) *request {
 	}
 	r := newRequest(typ, flags).put(uint8(family), uint8(0), uint8(0), uint8(0), nhflags)
 	r.u32(unix.NHA_ID, o.ID)
+	r.addr(unix.NHA_GATEWAY, o.Gateway)
 	if o.Dev != "" {
 		r.u32(unix.NHA_OIF, uint32(e.dev(o.Dev)))
 	}
-	r.addr(unix.NHA_GATEWAY, o.Gateway)
 	if o.Blackhole {
 		r.attr(unix.NHA_BLACKHOLE, nil)
 	}

@@ -1,0 +1,231 @@
+package kmem
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+const maxUncached = 1 << 18
+
+// dst is a rt6_info or rtable.
+type dst struct {
+	addr  uint64
+	v6    bool
+	where string // the list that it is on
+	refs  int
+	dev   uint64 // dst.dev
+	idev  uint64 // rt6i_idev->dev
+	via   uint64 // device of the nexthop of from
+}
+
+// uncached returns the routes on the lists that rt6_uncached_list_flush_dev and rt_flush_dev walk when a device goes.
+func (r *Reader) uncached(v6 bool) (out []dst, err error) {
+	name, node := "rt_uncached_list", r.l.uncached4
+	if v6 {
+		name, node = "rt6_uncached_list", r.l.uncached6
+	}
+	type list struct {
+		name string
+		off  uint64
+	}
+	lists := []list{{"uncached list", r.l.uncachedHead}}
+	if r.l.hasQuarantine {
+		lists = append(lists, list{"quarantine", r.l.quarantine})
+	}
+	for _, l := range lists {
+		for cpu, cpuOff := range r.cpuOff {
+			nodes, err := r.m.ring(fmt.Sprintf("%s's %s on CPU %d", name, l.name, cpu), r.lists[name]+cpuOff+l.off, 0, 0, maxUncached)
+			if err != nil {
+				return out, err
+			}
+			for _, n := range nodes {
+				out = append(out, dst{addr: n.addr - node, v6: v6, where: l.name})
+			}
+		}
+	}
+	if !v6 && r.ipv4Ops == 0 && len(out) > 0 { // ipv4_dst_ops is learned from the first route met where kallsyms hides it
+		r.ipv4Ops, err = r.m.u64(out[0].addr + r.l.dstOps)
+	}
+	return out, err
+}
+
+// addOffList adds the routes that are on no uncached list. Those of IPv6 belong to any namespace, also to one that is being dismantled; those of IPv4
+// are skipped as long as ipv4_dst_ops is unknown.
+func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
+	ops := map[uint64]bool{}
+	var any uint64
+	if v6 {
+		any = uint64(net) + r.l.net6Ops
+		nets, err := r.nets()
+		if err != nil {
+			return listed, err
+		}
+		for _, n := range nets {
+			ops[uint64(n)+r.l.net6Ops] = true
+		}
+	} else if any = r.ipv4Ops; any == 0 {
+		return listed, nil
+	}
+	ops[any] = true
+	cache, err := r.m.u64(any + r.l.opsCache)
+	if err != nil {
+		return listed, err
+	}
+	slots, err := r.slots(cache)
+	if err != nil {
+		return listed, err
+	}
+	known := map[uint64]bool{}
+	for _, d := range listed {
+		known[d.addr] = true
+	}
+	addrs := make([]uint64, len(slots))
+	for i, a := range slots {
+		addrs[i] = a + r.l.dstOps
+	}
+	found, err := r.m.words(addrs)
+	for i, a := range slots {
+		if found[i] != 0 && ops[found[i]] && !known[a] {
+			known[a] = true // where the kernel had to make a smaller slab, its neighbour is met twice
+			listed = append(listed, dst{addr: a, v6: v6, where: "no list"})
+		}
+	}
+	return listed, err
+}
+
+// addRoutes tallies the routes in use that pin the device.
+func (r *Reader) addRoutes(dsts []dst, dev uint64, h *tally) error {
+	if err := r.resolve(dsts); err != nil {
+		return err
+	}
+	for i := range dsts {
+		d := &dsts[i]
+		if d.refs <= 0 {
+			continue
+		}
+		if !d.v6 {
+			if d.dev == dev {
+				h.add("ipv4 dst (dst.dev)", func() string { return r.text4(d) })
+			}
+			continue
+		}
+		describe := func() string { return r.text6(d) }
+		if d.dev == dev {
+			h.add("ipv6 dst (dst.dev)", describe)
+		}
+		if d.idev == dev {
+			h.add("ipv6 dst (rt6i_idev)", describe)
+		}
+		if d.via == dev {
+			h.add("ipv6 dst (from->nexthop)", describe)
+		}
+	}
+	return nil
+}
+
+// resolve reads what the routes refer to. It goes pointer by pointer for all of them at once: there can be 100,000. A route can go away between the
+// reads; what can't be read then is 0 and pins nothing.
+func (r *Reader) resolve(dsts []dst) error {
+	const own, next = 4, 3
+	addrs := make([]uint64, 0, own*len(dsts))
+	for _, d := range dsts {
+		addrs = append(addrs, d.addr+r.l.dstCnt, d.addr+r.l.dstDev)
+		if d.v6 {
+			addrs = append(addrs, d.addr+r.l.rt6Idev, d.addr+r.l.rt6From)
+		} else {
+			addrs = append(addrs, 0, 0)
+		}
+	}
+	w, err := r.m.words(addrs)
+	if err != nil {
+		return err
+	}
+	addrs = addrs[:0]
+	for i := range dsts {
+		dsts[i].refs, dsts[i].dev = r.count(uint32(w[own*i])), w[own*i+1]
+		idev, from := w[own*i+2], w[own*i+3]
+		addrs = append(addrs, field(idev, r.l.idevDev), field(from, r.l.fibNh), field(from, r.l.fibNexthop))
+	}
+	if w, err = r.m.words(addrs); err != nil {
+		return err
+	}
+	addrs = addrs[:0]
+	for i := range dsts {
+		dsts[i].idev = w[next*i]
+		nh := w[next*i+1]
+		if nh == 0 {
+			dsts[i].via = w[next*i+2] // fib6_info.fib6_nh exists only without a nexthop object
+		}
+		addrs = append(addrs, field(nh, r.l.nhGroup), field(nh, r.l.nhInfo))
+	}
+	if w, err = r.m.words(addrs); err != nil {
+		return err
+	}
+	addrs = addrs[:0]
+	for i := range dsts {
+		group, info := byte(w[2*i]) != 0, w[2*i+1]
+		if group { // remove_nexthop_from_groups takes a removed device's members out of it
+			info = 0
+		}
+		addrs = append(addrs, field(info, r.l.infoDev))
+	}
+	if w, err = r.m.words(addrs); err != nil {
+		return err
+	}
+	for i := range dsts {
+		if w[i] != 0 {
+			dsts[i].via = w[i]
+		}
+	}
+	return nil
+}
+
+// count decodes dst_entry's reference count; 0 for one that is being freed.
+func (r *Reader) count(v uint32) int {
+	if !r.l.dstRcuref {
+		return max(0, int(int32(v)))
+	}
+	if v >= 1<<31 { // RCUREF_RELEASED and above
+		return 0
+	}
+	return int(v) + 1
+}
+
+func (r *Reader) text6(d *dst) string {
+	to := "?"
+	if b, err := r.m.read(d.addr+r.l.rt6Addr, 16); err == nil {
+		to = netip.AddrFrom16([16]byte(b)).String()
+	}
+	if b, err := r.m.read(d.addr+r.l.rt6Plen, 1); err == nil {
+		to += fmt.Sprintf("/%d", b[0])
+	}
+	flags, _ := r.m.u32(d.addr + r.l.rt6Flags)
+	return fmt.Sprintf("to %s flags %#x refs %d on %s, dst.dev %s, rt6i_idev %s, from->nexthop %s",
+		to, flags, d.refs, d.where, r.name(d.dev), r.name(d.idev), r.name(d.via))
+}
+
+func (r *Reader) text4(d *dst) string {
+	flags, _ := r.m.u32(d.addr + r.l.rt4Flags)
+	kind, _ := r.m.read(d.addr+r.l.rt4Type, 2)
+	gw, _ := r.m.read(d.addr+r.l.rt4Gw, 4)
+	via := ""
+	if len(gw) == 4 && le.Uint32(gw) != 0 {
+		via = " via " + netip.AddrFrom4([4]byte(gw)).String()
+	}
+	typ := "?"
+	if len(kind) == 2 {
+		typ = fmt.Sprint(le.Uint16(kind))
+	}
+	return fmt.Sprintf("type %s%s flags %#x refs %d on %s, dst.dev %s", typ, via, flags, d.refs, d.where, r.name(d.dev))
+}
+
+func (r *Reader) name(dev uint64) string {
+	if dev == 0 {
+		return "none"
+	}
+	b, err := r.m.read(dev+r.l.devName, nameSize)
+	if err != nil {
+		return "?"
+	}
+	return cstring(b)
+}
