@@ -82,8 +82,20 @@ func (g *gen) neighDel() model.Op {
 	return model.Neigh{Verb: model.NeighDel, Dev: n.Dev, Addr: n.Addr, Proxy: n.Proxy}
 }
 
+// keepsDst are the devices whose packets keep their dst while they wait in a qdisc (netif_keep_dst; all others drop it before, IFF_XMIT_DST_RELEASE).
+func keepsDst(l model.Link) bool {
+	return l.Up && (l.Name == "lo" || l.Type == model.VLAN || l.Type == model.MACVLAN)
+}
+
+// qdiscAdd mostly takes a device on which waiting packets hold something.
 func (g *gen) qdiscAdd() model.Op {
-	d := g.dev(nil)
+	d := ""
+	if !g.oneIn(4) {
+		d = g.dev(keepsDst)
+	}
+	if d == "" {
+		d = g.dev(nil)
+	}
 	if d == "" {
 		return nil
 	}
@@ -143,7 +155,7 @@ func (g *gen) filter() model.Op {
 
 // target draws where traffic goes: an address of this namespace, a neighbour's, a routed one, or multicast.
 func (g *gen) target(f model.Family) netip.Addr {
-	as := g.addrs(f)
+	as := g.farAddrs(f)
 	switch rapid.IntRange(0, 5).Draw(g.t, "target") {
 	case 0, 1:
 		if len(as) > 0 {
@@ -181,7 +193,7 @@ func (g *gen) sendRaw6() model.Op {
 	if len(as) == 0 {
 		return nil
 	}
-	return model.Send{Proto: model.Raw6, From: pick(g, as).Prefix.Addr(), To: g.target(model.IPv6), Dev: g.bindDev(), Count: g.count()}
+	return model.Send{Proto: model.Raw6, From: pick(g, g.farAddrs(model.IPv6)).Prefix.Addr(), To: g.target(model.IPv6), Dev: g.bindDev(), Count: g.count()}
 }
 
 func (g *gen) sendUDP() model.Op {

@@ -98,12 +98,26 @@ func (g *gen) link(name string) (model.Link, bool) {
 	return model.Link{}, false
 }
 
-// addrs returns the addresses of a family; those on lo only when there is no other.
+// addrs returns the addresses of a family.
 func (g *gen) addrs(f model.Family) (out []model.Addr) {
 	for _, a := range g.tab.Addrs {
 		if model.FamilyOf(a.Prefix.Addr()) == f {
 			out = append(out, a)
 		}
+	}
+	return out
+}
+
+// farAddrs returns the addresses of a family that are not on lo, which can't be deleted; all of them where there is no other, or one time in four.
+func (g *gen) farAddrs(f model.Family) (out []model.Addr) {
+	all := g.addrs(f)
+	for _, a := range all {
+		if a.Dev != "lo" {
+			out = append(out, a)
+		}
+	}
+	if len(out) == 0 || g.oneIn(4) {
+		return all
 	}
 	return out
 }

@@ -19,7 +19,7 @@ var properties = []struct {
 		(*gen).linkAddVeth, (*gen).linkUp, (*gen).addrAdd, (*gen).routeAdd, (*gen).linkDown, (*gen).linkUp, (*gen).linkDown,
 	}},
 	{"packets wait in a queue", []step{
-		(*gen).linkUp, (*gen).addrAdd, (*gen).qdiscAdd, (*gen).sendRaw6, (*gen).sendUDP, (*gen).linkDown,
+		(*gen).linkAddDummy, (*gen).linkUp, (*gen).linkUp, (*gen).addrAdd, (*gen).addrAdd, (*gen).qdiscAdd, (*gen).sendRaw6, (*gen).sendUDP, (*gen).sendRaw6,
 	}},
 	{"stacked devices share one below", []step{
 		(*gen).linkAddDummy, (*gen).linkAddVLAN, (*gen).linkAddMACVLAN, (*gen).linkUp, (*gen).linkUp, (*gen).addrAdd, (*gen).linkMTU, (*gen).linkDel,

@@ -8,7 +8,7 @@ import "github.com/nlfuzz/nlfuzz/model"
 //	make    draws the operation's arguments from the state reached (or, one time in wildOneIn, from anywhere)
 //
 // Devices, addresses and routes are what the project is about and take about three quarters. Deleting weighs a little less than adding, so that a
-// state grows over some ten operations. Traffic and held sockets are rarer than what they travel over: one packet is enough to make a dst.
+// state grows over some ten operations. Traffic, queues and held sockets take a tenth: they are what can hold a reference while something is deleted.
 var weights = []struct {
 	weight int
 	make   func(*gen) model.Op
@@ -46,12 +46,12 @@ var weights = []struct {
 	{2, (*gen).ruleDel},
 	{3, (*gen).neighAdd},
 	{2, (*gen).neighDel},
-	{4, (*gen).qdiscAdd},
+	{7, (*gen).qdiscAdd},
 	{2, (*gen).qdiscDel},
 	{2, (*gen).filter},
 
-	{6, (*gen).sendRaw6},
-	{4, (*gen).sendUDP},
+	{10, (*gen).sendRaw6},
+	{6, (*gen).sendUDP},
 	{3, (*gen).hold},
 	{1, (*gen).release},
 	{1, (*gen).settle},

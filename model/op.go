@@ -286,7 +286,7 @@ type Hold struct {
 // Release closes a held socket: nlfuzz release NAME.
 type Release struct{ Name string }
 
-// Settle waits until deferred work of the kernel is done (RCU callbacks, link watch): nlfuzz settle.
+// Settle waits until the RCU callbacks that were queued before it are done: nlfuzz settle.
 type Settle struct{}
 
 // Kind implements Op.

@@ -208,3 +208,12 @@ func (c *Conn) DumpAll() ([]invariants.Dump, error) {
 	}
 	return out, nil
 }
+
+// Indexes returns the names and ifindexes of the namespace's devices.
+func (c *Conn) Indexes() (map[string]int, error) {
+	data, err := c.dump(&tables[0])
+	if err != nil {
+		return nil, err
+	}
+	return LinkIndexes(data)
+}

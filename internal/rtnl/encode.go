@@ -131,7 +131,7 @@ const (
 	macvlanModeBridge = 4 // MACVLAN_MODE_BRIDGE
 )
 
-// linkData returns what writes the kind's own attributes; nil if it has none.
+// linkData returns what writes the kind's own attributes; nil if the line has none.
 func linkData(o model.LinkAdd) func(*request) {
 	switch o.Type {
 	case model.Veth:
@@ -145,8 +145,14 @@ func linkData(o model.LinkAdd) func(*request) {
 			})
 		}
 	case model.VRF:
+		if o.Table == 0 {
+			return nil
+		}
 		return func(r *request) { r.u32(unix.IFLA_VRF_TABLE, o.Table) }
 	case model.VLAN:
+		if o.VLANID == 0 {
+			return nil
+		}
 		return func(r *request) { r.u16(unix.IFLA_VLAN_ID, o.VLANID) }
 	case model.MACVLAN:
 		return func(r *request) { r.u32(unix.IFLA_MACVLAN_MODE, macvlanModeBridge) }
