@@ -31,7 +31,7 @@ unit: ## unit tests under the race detector where a C compiler is at hand
 live: build ## live tests: real netlink in guests with Debian kernels (pulled once)
 	@echo "live tests in guests (5 to 10 minutes; pulls debian:6.1 and debian:7.3 once)"
 	@$(BIN) kernel pull debian:6.1 debian:7.3
-	@NLFUZZ_LIVE=debian:6.1,debian:7.3 NLFUZZ_BIN=$(abspath $(BIN)) go test -count=1 -v -timeout 20m -run '^TestLive' ./... | .ci/live-summary
+	@NLFUZZ_TEST_NET=1 NLFUZZ_LIVE=debian:6.1,debian:7.3 NLFUZZ_BIN=$(abspath $(BIN)) go test -count=1 -v -timeout 20m -run '^TestLive' ./... | .ci/live-summary
 
 lint: ## gofmt and go vet
 	@bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo "gofmt wants: $$bad"; exit 1; fi

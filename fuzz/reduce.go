@@ -46,7 +46,7 @@ type reducer struct {
 }
 
 // Reduce makes ops smaller on the live kernel: what is left still fails with the fingerprint of first. It removes what comes after the failure, then
-// parts by delta debugging, with everything that depends on what was removed, then arguments and names.
+// parts by delta debugging, with everything that depends on what was removed, then arguments, links that another can stand for, and names.
 func Reduce(ctx context.Context, run *Runner, ops []model.Op, first *Outcome, lim Limits) (*Reduction, error) {
 	d := &reducer{run: run, lim: lim, print: first.Violation.Fingerprint, start: time.Now(), tries: 1, seen: map[string]bool{},
 		res: &Reduction{Ops: ops, Outcome: first}}
@@ -61,6 +61,7 @@ func Reduce(ctx context.Context, run *Runner, ops []model.Op, first *Outcome, li
 	if d.res.Stopped == "" {
 		d.chunks(ctx)
 		d.simplify(ctx)
+		d.merge(ctx)
 		d.chunks(ctx)
 		d.rename(ctx)
 	}

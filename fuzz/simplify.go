@@ -140,6 +140,49 @@ func simpler(op model.Op) (out []model.Op) {
 	return out
 }
 
+// merge tries to do with one link less: all that is done to one is done to another.
+func (d *reducer) merge(ctx context.Context) {
+	for again := true; again; {
+		again = false
+		links := added(d.res.Ops)
+		for _, gone := range links {
+			for _, kept := range links {
+				if gone == kept || d.res.Stopped != "" || d.err != nil {
+					continue
+				}
+				var ops []model.Op
+				for _, op := range d.res.Ops {
+					if a, ok := op.(model.LinkAdd); ok && a.Name == gone {
+						continue
+					}
+					ops = append(ops, renamed(op, func(n string) string {
+						if n == gone {
+							return kept
+						}
+						return n
+					}))
+				}
+				if again = d.fails(ctx, ops); again {
+					break
+				}
+			}
+			if again {
+				break
+			}
+		}
+	}
+}
+
+// added lists the names of the links that are added.
+func added(ops []model.Op) (out []string) {
+	for _, op := range ops {
+		if a, ok := op.(model.LinkAdd); ok {
+			out = append(out, a.Name)
+		}
+	}
+	return out
+}
+
 // rename gives the links that are left the first names of their kinds, if the failure does not mind.
 func (d *reducer) rename(ctx context.Context) {
 	to, used := map[string]string{}, map[model.LinkKind]int{}

@@ -59,8 +59,11 @@ func Judge(o *Observation, want Expected) *Violation {
 
 // ErrnoName returns the C name of an errno: "EEXIST", and "ok" for success.
 func ErrnoName(e syscall.Errno) string {
-	if e == 0 {
+	switch e {
+	case 0:
 		return "ok"
+	case unix.EOPNOTSUPP:
+		return "EOPNOTSUPP" // the same number as ENOTSUP; the kernel says this one
 	}
 	if n := unix.ErrnoName(e); n != "" {
 		return n

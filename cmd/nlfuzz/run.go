@@ -104,10 +104,11 @@ func (c *runCmd) Run(ctx context.Context) error {
 	rep.event("end", map[string]any{"sequences": s.Sequences.Load(), "ops": s.Ops.Load(), "resets": camp.Resets(), "findings": len(found), "repeats": s.Repeats.Load(),
 		"seconds": took.Seconds()})
 	env.Close()
+	if errors.Is(err, context.Canceled) && len(found) > 0 {
+		rep.say("interrupted; %d findings are in %s, their scripts were not run", len(found), c.Out)
+		return errFound
+	}
 	if err != nil {
-		if len(found) > 0 {
-			rep.say("%d findings are in %s", len(found), c.Out)
-		}
 		return err
 	}
 	if len(found) == 0 {

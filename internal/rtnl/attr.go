@@ -4,7 +4,10 @@ package rtnl
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
+
+	"github.com/nlfuzz/nlfuzz/model"
 )
 
 // le is the byte order of netlink on the machines that nlfuzz runs on.
@@ -131,10 +134,11 @@ func (a attribute) str() string {
 	return string(a.data)
 }
 
-func (a attribute) ip() (netip.Addr, error) {
+// ip reads an address of family f.
+func (a attribute) ip(f model.Family) (netip.Addr, error) {
 	ip, ok := netip.AddrFromSlice(a.data)
-	if !ok {
-		return ip, errShort
+	if !ok || model.FamilyOf(ip) != f {
+		return netip.Addr{}, fmt.Errorf("an address of %d bytes in family %d: %w", len(a.data), f, errShort)
 	}
 	return ip, nil
 }

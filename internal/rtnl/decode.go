@@ -15,7 +15,7 @@ import (
 // Decode turns the dumps of one observation into tables. It is pure. Attributes that it does not know are listed in unknown ("route4 attribute 31") and
 // are not an error; a message that is cut off is.
 func Decode(dumps []invariants.Dump) (t *model.Tables, unknown []string, err error) {
-	d := &decoder{t: &model.Tables{}, names: map[int32]string{}, unknown: map[string]bool{}}
+	d := newDecoder()
 	// Names come from the links, wherever these stand among the dumps.
 	order := slices.Clone(dumps)
 	slices.SortStableFunc(order, func(a, b invariants.Dump) int { return tableIndex(a.Table) - tableIndex(b.Table) })
@@ -51,6 +51,17 @@ type decoder struct {
 	unknown map[string]bool
 }
 
+func newDecoder() *decoder {
+	return &decoder{t: &model.Tables{}, names: map[int32]string{}, unknown: map[string]bool{}}
+}
+
+// note lists an attribute of something ("route4", "route4 leg") as unknown unless it is known.
+func (d *decoder) note(what string, known attrs, typ uint16) {
+	if !slices.Contains(known, typ) {
+		d.unknown[fmt.Sprintf("%s attribute %d", what, typ)] = true
+	}
+}
+
 // linkRef is what a link says of others by ifindex; resolved once all names are known.
 type linkRef struct {
 	at            int // in t.Links
@@ -73,6 +84,9 @@ func (d *decoder) dump(t *table, data []byte) error {
 		if len(body) < t.fixed {
 			return errShort
 		}
+		if t.family != 0 && body[0] != t.family {
+			return fmt.Errorf("a message of family %d where %d was asked for", body[0], t.family)
+		}
 		if err := d.message(t, body[:t.fixed], body[t.fixed:]); err != nil {
 			return err
 		}
@@ -87,9 +101,7 @@ func (d *decoder) dump(t *table, data []byte) error {
 func (d *decoder) message(t *table, fixed, attrs []byte) error {
 	all := make([]attribute, 0, 24)
 	err := each(attrs, func(a attribute) error {
-		if !slices.Contains(t.known, a.typ) {
-			d.unknown[fmt.Sprintf("%s attribute %d", t.name, a.typ)] = true
-		}
+		d.note(t.name, t.known, a.typ)
 		all = append(all, a)
 		return nil
 	})
@@ -102,7 +114,7 @@ func (d *decoder) message(t *table, fixed, attrs []byte) error {
 	case "addr":
 		return d.addr(fixed, all)
 	case "route4", "route6":
-		return d.route(fixed, all)
+		return d.route(t.name, fixed, all)
 	case "nexthop":
 		return d.nexthop(fixed, all)
 	case "rule4", "rule6":
@@ -154,7 +166,7 @@ func (d *decoder) link(fixed []byte, attrs []attribute) error {
 		case unix.IFLA_LINK_NETNSID:
 			elsewhere = true
 		case unix.IFLA_LINKINFO:
-			err = linkInfo(&l, a.data)
+			err = d.linkInfo(&l, a.data)
 		}
 		if err != nil {
 			return err
@@ -169,13 +181,17 @@ func (d *decoder) link(fixed []byte, attrs []attribute) error {
 	return nil
 }
 
-func linkInfo(l *model.Link, data []byte) error {
+func (d *decoder) linkInfo(l *model.Link, data []byte) error {
 	return each(data, func(a attribute) error {
+		d.note("link info", linkInfoAttrs, a.typ)
 		switch a.typ {
 		case unix.IFLA_INFO_KIND:
 			l.Type = model.LinkKind(a.str())
-		case unix.IFLA_INFO_DATA:
+		case unix.IFLA_INFO_DATA: // the kernel puts it after the kind (rtnl_link_info_fill)
 			return each(a.data, func(a attribute) (err error) {
+				if known, ok := linkDataAttrs[l.Type]; ok {
+					d.note(string(l.Type)+" data", known, a.typ)
+				}
 				switch {
 				case l.Type == model.VRF && a.typ == unix.IFLA_VRF_TABLE:
 					l.Table, err = a.u32()
@@ -204,9 +220,9 @@ func (d *decoder) addr(fixed []byte, attrs []attribute) error {
 		var err error
 		switch at.typ {
 		case unix.IFA_LOCAL:
-			local, err = at.ip()
+			local, err = at.ip(f)
 		case unix.IFA_ADDRESS:
-			address, err = at.ip()
+			address, err = at.ip(f)
 		case unix.IFA_FLAGS:
 			flags, err = at.u32()
 		case unix.IFA_RT_PRIORITY:
@@ -238,10 +254,10 @@ func (d *decoder) rule(fixed []byte, attrs []attribute) error {
 		case unix.FRA_PRIORITY:
 			r.Pref, err = a.u32()
 		case unix.FRA_SRC:
-			ip, err = a.ip()
+			ip, err = a.ip(r.Family)
 			r.From = netip.PrefixFrom(ip, int(fixed[2]))
 		case unix.FRA_DST:
-			ip, err = a.ip()
+			ip, err = a.ip(r.Family)
 			r.To = netip.PrefixFrom(ip, int(fixed[1]))
 		case unix.FRA_FWMARK:
 			r.Mark, err = a.u32()
@@ -285,7 +301,7 @@ func (d *decoder) neigh(fixed []byte, attrs []attribute) error {
 		var err error
 		switch a.typ {
 		case unix.NDA_DST:
-			n.Addr, err = a.ip()
+			n.Addr, err = a.ip(model.Family(fixed[0]))
 		case unix.NDA_LLADDR:
 			n.MAC = net.HardwareAddr(a.data).String()
 		}

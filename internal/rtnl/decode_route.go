@@ -10,7 +10,7 @@ import (
 )
 
 // route decodes struct rtmsg. The legs of a route by nexthop id are left out: they are the object's.
-func (d *decoder) route(fixed []byte, attrs []attribute) error {
+func (d *decoder) route(table string, fixed []byte, attrs []attribute) error {
 	flags := le.Uint32(fixed[8:])
 	if flags&unix.RTM_F_CLONED != 0 {
 		return nil // a cached exception, not a route
@@ -32,23 +32,23 @@ func (d *decoder) route(fixed []byte, attrs []attribute) error {
 		var n uint32
 		switch a.typ {
 		case unix.RTA_DST:
-			dst, err = a.ip()
+			dst, err = a.ip(f)
 		case unix.RTA_TABLE:
 			r.Table, err = a.u32()
 		case unix.RTA_PRIORITY:
 			r.Metric, err = a.u32()
 		case unix.RTA_PREFSRC:
-			r.Src, err = a.ip()
+			r.Src, err = a.ip(f)
 		case rtaNHID:
 			r.NHID, err = a.u32()
 		case unix.RTA_OIF:
 			n, err = a.u32()
 			one.Dev, single = d.name(int32(n)), true
 		case unix.RTA_GATEWAY, unix.RTA_VIA:
-			one.Gateway, err = a.gateway()
+			one.Gateway, err = a.gateway(f)
 			single = true
 		case unix.RTA_MULTIPATH:
-			r.Legs, err = d.legs(a.data)
+			r.Legs, err = d.legs(table, f, a.data)
 		}
 		if err != nil {
 			return err
@@ -70,19 +70,20 @@ func setFlags(l *model.LegEntry, f uint32) {
 	l.Dead, l.Onlink, l.Linkdown = f&unix.RTNH_F_DEAD != 0, f&unix.RTNH_F_ONLINK != 0, f&unix.RTNH_F_LINKDOWN != 0
 }
 
-// gateway reads RTA_GATEWAY, or RTA_VIA: a family and its address.
-func (a attribute) gateway() (netip.Addr, error) {
+// gateway reads RTA_GATEWAY of a route of family f, or RTA_VIA: a family and its address.
+func (a attribute) gateway(f model.Family) (netip.Addr, error) {
 	if a.typ == unix.RTA_VIA {
 		if len(a.data) < 2 {
 			return netip.Addr{}, errShort
 		}
+		f = model.Family(le.Uint16(a.data))
 		a.data = a.data[2:]
 	}
-	return a.ip()
+	return a.ip(f)
 }
 
 // legs decodes RTA_MULTIPATH: struct rtnexthop with attributes, one after the other.
-func (d *decoder) legs(b []byte) (out []model.LegEntry, err error) {
+func (d *decoder) legs(table string, f model.Family, b []byte) (out []model.LegEntry, err error) {
 	for len(b) > 0 {
 		if len(b) < 8 {
 			return nil, errShort
@@ -94,8 +95,9 @@ func (d *decoder) legs(b []byte) (out []model.LegEntry, err error) {
 		l := model.LegEntry{Weight: uint16(b[3]) + 1, Dev: d.name(int32(le.Uint32(b[4:])))}
 		setFlags(&l, uint32(b[2]))
 		err := each(b[8:n], func(a attribute) (err error) {
+			d.note(table+" leg", legAttrs, a.typ)
 			if a.typ == unix.RTA_GATEWAY || a.typ == unix.RTA_VIA {
-				l.Gateway, err = a.gateway()
+				l.Gateway, err = a.gateway(f)
 			}
 			return err
 		})
@@ -121,7 +123,7 @@ func (d *decoder) nexthop(fixed []byte, attrs []attribute) error {
 			i, err = a.u32()
 			n.Dev = d.name(int32(i))
 		case unix.NHA_GATEWAY:
-			n.Gateway, err = a.ip()
+			n.Gateway, err = a.ip(n.Family)
 		case unix.NHA_BLACKHOLE:
 			n.Blackhole = true
 		case nhaFDB:
