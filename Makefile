@@ -26,12 +26,13 @@ test: build lint unit live ## all tests: unit tests, then live tests in guests (
 
 unit: ## unit tests under the race detector where a C compiler is at hand
 	@if command -v gcc >/dev/null; then race=-race; else echo "unit: no gcc, so without the race detector"; fi; \
-	  echo "unit tests (1 to 3 minutes)"; go test $$race ./...
+	  echo "unit tests (2 to 4 minutes)"; go test -v $$race ./... 2>&1 | .ci/summary unit
 
 live: build ## live tests: real netlink in guests with Debian kernels (pulled once)
 	@echo "live tests in guests (5 to 10 minutes; pulls debian:6.1 and debian:7.3 once)"
 	@$(BIN) kernel pull debian:6.1 debian:7.3
-	@NLFUZZ_TEST_NET=1 NLFUZZ_LIVE=debian:6.1,debian:7.3 NLFUZZ_BIN=$(abspath $(BIN)) go test -count=1 -v -timeout 20m -run '^TestLive' ./... | .ci/live-summary
+	@NLFUZZ_TEST_NET=1 NLFUZZ_LIVE=debian:6.1,debian:7.3 NLFUZZ_BIN=$(abspath $(BIN)) \
+	  go test -p 1 -count=1 -v -timeout 20m -run '^TestLive' ./... 2>&1 | .ci/summary live strict
 
 lint: ## gofmt and go vet
 	@bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo "gofmt wants: $$bad"; exit 1; fi

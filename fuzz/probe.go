@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/nlfuzz/nlfuzz/invariants"
@@ -66,35 +67,44 @@ func usesLink(k model.LinkKind) func(model.Op) bool {
 	}
 }
 
-// differences are the probes of model.Profile: operations, and what the last one's answer says.
+// differences are the probes of model.Profile: operations, and what is seen after the last one (or the first that failed).
 var differences = []struct {
 	name string
 	ops  []model.Op
-	set  func(p *model.Profile, answer syscall.Errno)
+	set  func(p *model.Profile, o *invariants.Observation)
 }{
 	{"rename while up", []model.Op{
 		model.LinkAdd{Name: "probe0", Type: model.Veth, Peer: "probe1"},
 		model.LinkUp{Name: "probe0"},
 		model.LinkRename{Name: "probe0", New: "probe2"},
-	}, func(p *model.Profile, e syscall.Errno) { p.RenameUp = e == 0 }},
+	}, func(p *model.Profile, o *invariants.Observation) { p.RenameUp = o.Errno == 0 }},
 	{"group weights of 16 bits", []model.Op{
 		model.LinkUp{Name: "lo"},
 		model.AddrAdd{Dev: "lo", Prefix: netip.MustParsePrefix("10.0.0.1/24")},
 		model.Nexthop{Verb: model.NexthopAdd, ID: 1, Dev: "lo"},
 		model.Nexthop{Verb: model.NexthopAdd, ID: 2, Group: []model.Member{{ID: 1, Weight: 256}}},
-	}, func(p *model.Profile, e syscall.Errno) { p.GroupWeight16 = e == 0 }},
+	}, func(p *model.Profile, o *invariants.Observation) { p.GroupWeight16 = o.Errno == 0 }},
 	{"multipath checks the first gateway first", []model.Op{
 		model.LinkUp{Name: "lo"},
 		model.Route{Verb: model.RouteAdd, Type: model.Blackhole, Dst: netip.MustParsePrefix("2001:db8::/64"), Legs: []model.Leg{
 			{Gateway: netip.MustParseAddr("2001:db8::1")}, {Gateway: netip.MustParseAddr("2001:db8::2")}}},
-	}, func(p *model.Profile, e syscall.Errno) { p.MultipathGatewayFirst = e != syscall.EINVAL }},
+	}, func(p *model.Profile, o *invariants.Observation) { p.MultipathGatewayFirst = o.Errno != syscall.EINVAL }},
 	{"rules match a VRF", []model.Op{
 		model.LinkAdd{Name: "probe0", Type: model.VRF, Table: 10},
 		model.Rule{Family: model.IPv4, Pref: 100, OIF: "probe0", Action: model.RuleUnreachable},
 		model.LinkUp{Name: "probe0"},
 		model.AddrAdd{Dev: "probe0", Prefix: netip.MustParsePrefix("10.0.0.1/24")},
 		model.Route{Verb: model.RouteAdd, Dst: netip.MustParsePrefix("10.1.0.0/24"), Legs: []model.Leg{{Gateway: netip.MustParseAddr("10.0.0.2"), Dev: "probe0"}}},
-	}, func(p *model.Profile, e syscall.Errno) { p.RuleMatchesVRF = e != 0 }},
+	}, func(p *model.Profile, o *invariants.Observation) { p.RuleMatchesVRF = o.Errno != 0 }},
+	{"a deleted address is no route's source", []model.Op{
+		model.LinkUp{Name: "lo"},
+		model.LinkAdd{Name: "probe0", Type: model.Veth, Peer: "probe1"},
+		model.AddrAdd{Dev: "probe0", Prefix: netip.MustParsePrefix("2001:db8::1/64")},
+		model.Route{Verb: model.RouteAdd, Dst: netip.MustParsePrefix("2001:db8:1::/64"), Src: netip.MustParseAddr("2001:db8::1"), Legs: []model.Leg{{Dev: "lo"}}},
+		model.AddrDel{Dev: "probe0", Prefix: netip.MustParsePrefix("2001:db8::1/64")},
+	}, func(p *model.Profile, o *invariants.Observation) {
+		p.SourceOfAnyDevice = !slices.ContainsFunc(o.Tables.Routes, func(r model.RouteEntry) bool { return r.Src == netip.MustParseAddr("2001:db8::1") })
+	}},
 	{"VLANs follow their lower device later", []model.Op{
 		model.LinkAdd{Name: "probe0", Type: model.VRF, Table: 10},
 		model.LinkAdd{Name: "probe1", Type: model.Dummy},
@@ -104,7 +114,7 @@ var differences = []struct {
 		model.Nexthop{Verb: model.NexthopAdd, ID: 1, Dev: "probe2"},
 		model.LinkMaster{Name: "probe1", Master: "probe0"},
 		model.Nexthop{Verb: model.NexthopDel, ID: 1},
-	}, func(p *model.Profile, e syscall.Errno) { p.VLANsFollowLater = e == 0 }},
+	}, func(p *model.Profile, o *invariants.Observation) { p.VLANsFollowLater = o.Errno == 0 }},
 }
 
 // Kernel is what probes say of a target's kernel.
@@ -118,41 +128,39 @@ type Kernel struct {
 func Probe(ctx context.Context, t Target) (Kernel, error) {
 	k := Kernel{Profile: model.DefaultProfile(), Missing: map[string]string{}}
 	for _, f := range features {
-		e, err := try(ctx, t, f.ops)
+		o, err := try(ctx, t, f.ops)
 		if err != nil {
 			return k, fmt.Errorf("probe for %s: %w", f.name, err)
 		}
-		if e != 0 {
-			k.Missing[f.name] = invariants.ErrnoName(e)
+		if o.Errno != 0 {
+			k.Missing[f.name] = invariants.ErrnoName(o.Errno)
 		}
 	}
 	for _, d := range differences {
-		e, err := try(ctx, t, d.ops)
+		o, err := try(ctx, t, d.ops)
 		if err != nil {
 			return k, fmt.Errorf("probe for %s: %w", d.name, err)
 		}
-		d.set(&k.Profile, e)
+		d.set(&k.Profile, o)
 	}
 	return k, nil
 }
 
-// try runs ops in a namespace of their own and returns the first error, or the last answer.
-func try(ctx context.Context, t Target, ops []model.Op) (syscall.Errno, error) {
-	if _, err := t.Begin(ctx); err != nil {
-		return 0, err
+// try runs ops in a namespace of their own and returns what was seen after the first that failed, or after the last.
+func try(ctx context.Context, t Target, ops []model.Op) (o *invariants.Observation, err error) {
+	if o, err = t.Begin(ctx); err != nil {
+		return nil, err
 	}
-	var answer syscall.Errno
 	for _, op := range ops {
-		o, err := t.Apply(ctx, op)
-		if err != nil {
-			return 0, err
+		if o, err = t.Apply(ctx, op); err != nil {
+			return nil, err
 		}
-		if answer = o.Errno; answer != 0 {
+		if o.Errno != 0 {
 			break
 		}
 	}
-	_, err := t.End(ctx)
-	return answer, err
+	_, err = t.End(ctx)
+	return o, err
 }
 
 // Supported returns ops without those that need a feature that is missing, and without those that then fail although they did not before.

@@ -16,6 +16,11 @@ func (t *Tables) Canonical() {
 			t.Links[i].Carrier = false
 		}
 	}
+	// A device without carrier may or may not have got its route for multicast: that depends on whether link watch had run when the device came up
+	// (addrconf_link_ready reads operstate). Nothing follows from it.
+	t.Routes = slices.DeleteFunc(t.Routes, func(r RouteEntry) bool {
+		return r.Dst == multicast6 && r.Proto == protoKernel && len(r.Legs) == 1 && r.Legs[0].Linkdown
+	})
 	sortStable(t.Links, func(a, b Link) int { return cmp.Compare(a.Name, b.Name) })
 	sortStable(t.Addrs, compareAddrs)
 	sortStable(t.Routes, compareRoutes)

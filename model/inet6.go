@@ -125,11 +125,18 @@ func (s *State) dropPrefix6(l *link, a addr6) {
 	}
 }
 
-// stripSource6 is rt6_remove_prefsrc: routes out of the device lose the deleted address as their preferred source.
+// stripSource6 is rt6_remove_prefsrc: routes lose the deleted address as their preferred source (Profile.SourceOfAnyDevice says which).
 func (s *State) stripSource6(l *link, a netip.Addr) {
-	for _, k := range s.fib6.keysOf(ref{dev: l.index}) {
+	for _, k := range s.fib6.keysOf(ref{src: a}) {
 		for i, r := range s.fib6.node(k) {
-			if r.src == a && r.nhid == 0 && r.leg.dev == l.index {
+			if r.src != a || r.nhid != 0 {
+				continue
+			}
+			lost := r.leg.dev == l.index
+			if s.prof.SourceOfAnyDevice {
+				lost = !s.hasAddr6(a, s.byIndex[r.leg.dev], false)
+			}
+			if lost {
 				n := *r
 				n.src = netip.Addr{}
 				s.fib6.replace(k, i, &n)

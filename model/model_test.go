@@ -128,6 +128,8 @@ func without(t *testing.T, field string) model.Profile {
 		p.RuleMatchesVRF = false
 	case "VLANsFollowLater":
 		p.VLANsFollowLater = false
+	case "SourceOfAnyDevice":
+		p.SourceOfAnyDevice = false
 	case "MultipathGatewayFirst":
 		p.MultipathGatewayFirst = false
 	default:

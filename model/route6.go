@@ -26,6 +26,9 @@ func (r *route6) refs(yield func(ref)) {
 	if r.nhid != 0 {
 		yield(ref{nh: r.nhid})
 	}
+	if r.src.IsValid() {
+		yield(ref{src: r.src})
+	}
 }
 
 // ecmp is rt6_qualify_for_ecmp.

@@ -24,12 +24,15 @@ type Profile struct {
 	// VLANsFollowLater: VLANs follow their device up and down after the operation, so that a device which a VRF takes down and up again does not take
 	// them down (vlan_device_event; not on 6.1 and 6.12).
 	VLANsFollowLater bool
+	// SourceOfAnyDevice: deleting an IPv6 address strips it as the preferred source of every route for which no other device of the same VRF has it
+	// (fib6_remove_prefsrc); on 6.1 of the routes out of its own device, wherever else it is.
+	SourceOfAnyDevice bool
 }
 
 // DefaultProfile is the profile of current kernels.
 func DefaultProfile() Profile {
 	return Profile{RenameUp: true, GroupWeight16: true, SkipsBetweenSiblings: true, MultipathGatewayFirst: true, RuleMatchesVRF: true,
-		VLANsFollowLater: true}
+		VLANsFollowLater: true, SourceOfAnyDevice: true}
 }
 
 // Answer is what the kernel must say to an operation.
