@@ -99,7 +99,10 @@ func (t *Target) drop() {
 	for _, fd := range t.sockets {
 		unix.Close(fd)
 	}
-	if t.op != nil && t.pending == nil {
+	switch {
+	case t.pending != nil: // a blocked operation still uses it
+		go func(op *rtnl.Conn, done chan answer) { <-done; op.Close() }(t.op, t.pending)
+	case t.op != nil:
 		t.op.Close()
 	}
 	if t.observer != nil {
@@ -109,7 +112,8 @@ func (t *Target) drop() {
 		t.netns.Close()
 		t.thread.do(t.thread.goHome)
 	}
-	t.op, t.observer, t.netns, t.net, t.last, t.index, t.sockets, t.devices, t.pending = nil, nil, nil, 0, nil, nil, nil, nil, nil
+	t.op, t.observer, t.netns, t.net = nil, nil, nil, 0
+	t.last, t.index, t.sockets, t.devices, t.pending = nil, nil, nil, nil, nil
 }
 
 // Recover makes a target good again whose operation is blocked, where the kernel can't be thrown away: it releases the holders and waits until the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -161,7 +162,15 @@ func (t *Target) Begin(context.Context) (*invariants.Observation, error) {
 		t.net = net
 	}
 	o := &invariants.Observation{}
-	return o, t.observe(o)
+	if err := t.observe(o); err != nil {
+		return nil, err
+	}
+	for name := range t.index {
+		if name != "lo" {
+			return nil, fmt.Errorf("a fresh namespace has the device %s, which no operation made: load no tunnel modules, or set net.core.fb_tunnels_only_for_init_net to 2", name)
+		}
+	}
+	return o, nil
 }
 
 // observe fills in the dumps that changed and the log.
@@ -185,6 +194,9 @@ func (t *Target) observe(o *invariants.Observation) error {
 
 // Observe observes the namespace without an operation.
 func (t *Target) Observe(context.Context) (*invariants.Observation, error) {
+	if t.netns == nil {
+		return nil, fmt.Errorf("observe: no namespace was begun")
+	}
 	o := &invariants.Observation{}
 	return o, t.observe(o)
 }
@@ -192,6 +204,12 @@ func (t *Target) Observe(context.Context) (*invariants.Observation, error) {
 // Apply runs one operation. If it does not return within the limit, the observation says so and who holds the devices that are being unregistered; the
 // target must then be thrown away or recovered.
 func (t *Target) Apply(ctx context.Context, op model.Op) (*invariants.Observation, error) {
+	switch {
+	case t.netns == nil:
+		return nil, fmt.Errorf("%s: no namespace was begun", iproute.Print(op))
+	case t.pending != nil:
+		return nil, fmt.Errorf("%s: an earlier operation is still blocked; recover the target or throw it away", iproute.Print(op))
+	}
 	o := &invariants.Observation{Op: iproute.Print(op)}
 	if _, del := op.(model.LinkDel); del && t.cfg.Memory != nil {
 		devices, err := t.cfg.Memory.Devices(t.net)
@@ -226,9 +244,10 @@ func (t *Target) Apply(ctx context.Context, op model.Op) (*invariants.Observatio
 
 // explain reads, while an operation is blocked, what the kernel says and which devices wait for whom.
 func (t *Target) explain(o *invariants.Observation) {
-	for end := time.Now().Add(messageLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(messageLimit); ; t.log.wait(time.Until(end)) {
 		o.Log = append(o.Log, t.log.read()...)
-		if strings.Contains(strings.Join(o.Log, "\n"), "unregister_netdevice: waiting") {
+		said := slices.ContainsFunc(o.Log, func(l string) bool { return strings.Contains(l, "unregister_netdevice: waiting") })
+		if said || len(o.Log) >= logLines || time.Now().After(end) {
 			break
 		}
 	}

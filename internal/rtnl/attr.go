@@ -142,3 +142,12 @@ func (a attribute) ip(f model.Family) (netip.Addr, error) {
 	}
 	return ip, nil
 }
+
+// prefix makes a prefix of an address and a length that came in different fields.
+func prefix(ip netip.Addr, bits uint8) (netip.Prefix, error) {
+	p := netip.PrefixFrom(ip, int(bits))
+	if !p.IsValid() {
+		return p, fmt.Errorf("address %s with a length of %d: %w", ip, bits, errShort)
+	}
+	return p, nil
+}

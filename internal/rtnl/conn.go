@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,16 @@ type Conn struct {
 	raw syscall.RawConn
 	buf []byte
 	seq uint32
+	// hint is how long each table was when it was last read: the next one is likely as long.
+	hint [16]int
 }
+
+// bufSize is NLMSG_GOODSIZE. With a larger buffer netlink_dump makes larger messages, whose memory (32 KiB each) it clears first: that costs more than the
+// dump of a small table.
+const bufSize = 8 << 10
+
+// maxBufSize bounds to what a buffer grows for a message of more than bufSize.
+const maxBufSize = 1 << 20
 
 // answerLimit is how long an answer may take after the request was accepted: netlink answers before sendto returns, so this is never waited for.
 const answerLimit = 10 * time.Second
@@ -44,7 +54,7 @@ func Dial() (*Conn, error) {
 		c.Close()
 		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
-	return &Conn{nl: c, raw: raw, buf: make([]byte, 256<<10)}, nil
+	return &Conn{nl: c, raw: raw, buf: make([]byte, bufSize)}, nil
 }
 
 // Close closes the socket.
@@ -55,32 +65,51 @@ func (c *Conn) send(req []byte) (err error) {
 	c.seq++
 	le.PutUint32(req[8:], c.seq)
 	cerr := c.raw.Control(func(fd uintptr) {
-		err = unix.Sendto(int(fd), req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		_, err = unix.Write(int(fd), req) // a netlink socket that is not connected writes to the kernel
 	})
-	return errors.Join(cerr, err)
+	if cerr != nil {
+		return cerr
+	}
+	return err
 }
 
 // receive reads one datagram into the buffer.
 func (c *Conn) receive() (n int, err error) {
-	end := time.Now().Add(answerLimit)
-	cerr := c.raw.Control(func(fd uintptr) {
-		for {
-			n, _, err = unix.Recvfrom(int(fd), c.buf, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
-			if n > len(c.buf) {
-				err = fmt.Errorf("an answer of %d bytes is longer than the buffer", n)
-			}
-			if err != unix.EAGAIN && err != unix.EINTR {
-				return
-			}
-			left := time.Until(end)
-			if left <= 0 {
-				err = fmt.Errorf("no answer for %v", answerLimit)
-				return
-			}
-			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+	var end time.Time
+	for {
+		cerr := c.raw.Control(func(fd uintptr) { n, err = receive(fd, c.buf) })
+		if cerr != nil {
+			return 0, cerr
 		}
-	})
-	return n, errors.Join(cerr, err)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != unix.EAGAIN:
+			return n, err
+		case end.IsZero():
+			end = time.Now().Add(answerLimit)
+		case time.Now().After(end):
+			return 0, fmt.Errorf("no answer for %v", answerLimit)
+		}
+		if _, err := c.poll(time.Until(end)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// errTruncated is a datagram that is longer than the buffer.
+var errTruncated = errors.New("an answer is longer than the buffer")
+
+// receive is recv(2) without blocking. A raw system call: it takes microseconds, and telling the scheduler of it costs as much in an emulated guest.
+func receive(fd uintptr, buf []byte) (int, error) {
+	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
+	switch {
+	case e != 0:
+		return 0, e
+	case int(n) > len(buf):
+		return 0, errTruncated
+	}
+	return int(n), nil
 }
 
 // Do sends a request and returns the kernel's answer to it: its errno, 0 for success, and its explanation. An error means that there was no answer.
@@ -142,28 +171,44 @@ func ack(flags uint16, b []byte) (syscall.Errno, string, error) {
 // dumpTries bounds how often a dump that was interrupted by a change is asked for again.
 const dumpTries = 5
 
-// Dump asks for one table and returns the messages as they came.
-func (c *Conn) dump(t *table) ([]byte, error) {
+// Dump asks for one table by its name and returns the messages as they came, with sequence numbers of 0.
+func (c *Conn) Dump(name string) ([]byte, error) {
+	i := tableIndex(name)
+	if i == len(tables) {
+		return nil, fmt.Errorf("dump: no table is called %q (have %v)", name, TableNames())
+	}
+	return c.dump(i)
+}
+
+func (c *Conn) dump(i int) ([]byte, error) {
+	t := &tables[i]
 	req := newRequest(t.typ, unix.NLM_F_DUMP)
 	req.b = append(req.b, t.body...)
 	for range dumpTries {
-		data, torn, err := c.dumpOnce(req.finish())
+		data, torn, err := c.dumpOnce(req.finish(), c.hint[i])
 		if err != nil {
 			return nil, fmt.Errorf("dump %s: %w", t.name, err)
 		}
 		if !torn {
+			c.hint[i] = len(data)
 			return data, nil
 		}
 	}
 	return nil, fmt.Errorf("dump %s: changed under the dump %d times in a row", t.name, dumpTries)
 }
 
-func (c *Conn) dumpOnce(req []byte) (data []byte, torn bool, err error) {
+func (c *Conn) dumpOnce(req []byte, hint int) (data []byte, torn bool, err error) {
+	data = make([]byte, 0, hint)
 	if err := c.send(req); err != nil {
 		return nil, false, err
 	}
 	for {
 		n, err := c.receive()
+		if err == errTruncated && len(c.buf) < maxBufSize {
+			// Read on to the end, as the kernel starts no other dump before, and try again.
+			c.buf, torn = make([]byte, 4*len(c.buf)), true
+			continue
+		}
 		if err != nil {
 			return nil, false, err
 		}
@@ -200,7 +245,7 @@ func (c *Conn) dumpOnce(req []byte) (data []byte, torn bool, err error) {
 func (c *Conn) DumpAll() ([]invariants.Dump, error) {
 	out := make([]invariants.Dump, 0, len(tables))
 	for i := range tables {
-		data, err := c.dump(&tables[i])
+		data, err := c.dump(i)
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +256,7 @@ func (c *Conn) DumpAll() ([]invariants.Dump, error) {
 
 // Indexes returns the names and ifindexes of the namespace's devices.
 func (c *Conn) Indexes() (map[string]int, error) {
-	data, err := c.dump(&tables[0])
+	data, err := c.dump(0)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func Decode(dumps []invariants.Dump) (t *model.Tables, unknown []string, err err
 		if i == len(tables) {
 			return nil, nil, fmt.Errorf("decode: no table is called %q", dump.Table)
 		}
-		if err := d.dump(&tables[i], dump.Data); err != nil {
+		if err := d.dump(i, dump.Data); err != nil {
 			return nil, nil, fmt.Errorf("decode %s: %w", dump.Table, err)
 		}
 	}
@@ -64,11 +64,13 @@ func (d *decoder) note(what string, known attrs, typ uint16) {
 
 // linkRef is what a link says of others by ifindex; resolved once all names are known.
 type linkRef struct {
-	at            int // in t.Links
+	at, index     int // in t.Links; its own ifindex
 	master, lower int32
 }
 
-func (d *decoder) dump(t *table, data []byte) error {
+// dump decodes the dump of tables[i].
+func (d *decoder) dump(i int, data []byte) error {
+	t := &tables[i]
 	for len(data) > 0 {
 		if len(data) < headerLen {
 			return errShort
@@ -142,7 +144,7 @@ func (d *decoder) link(fixed []byte, attrs []attribute) error {
 	index := int32(le.Uint32(fixed[4:]))
 	flags := le.Uint32(fixed[8:])
 	l := model.Link{Up: flags&unix.IFF_UP != 0}
-	ref := linkRef{at: len(d.t.Links)}
+	ref := linkRef{at: len(d.t.Links), index: int(index)}
 	elsewhere := false
 	for _, a := range attrs {
 		var err error
@@ -235,7 +237,10 @@ func (d *decoder) addr(fixed []byte, attrs []attribute) error {
 	if !local.IsValid() {
 		local = address
 	}
-	a.Prefix = netip.PrefixFrom(local, int(fixed[1]))
+	var err error
+	if a.Prefix, err = prefix(local, fixed[1]); err != nil {
+		return err
+	}
 	a.NoPrefixRoute = flags&unix.IFA_F_NOPREFIXROUTE != 0
 	a.Tentative = f == model.IPv6 && flags&unix.IFA_F_TENTATIVE != 0
 	a.Secondary = f == model.IPv4 && flags&unix.IFA_F_SECONDARY != 0
@@ -254,11 +259,13 @@ func (d *decoder) rule(fixed []byte, attrs []attribute) error {
 		case unix.FRA_PRIORITY:
 			r.Pref, err = a.u32()
 		case unix.FRA_SRC:
-			ip, err = a.ip(r.Family)
-			r.From = netip.PrefixFrom(ip, int(fixed[2]))
+			if ip, err = a.ip(r.Family); err == nil {
+				r.From, err = prefix(ip, fixed[2])
+			}
 		case unix.FRA_DST:
-			ip, err = a.ip(r.Family)
-			r.To = netip.PrefixFrom(ip, int(fixed[1]))
+			if ip, err = a.ip(r.Family); err == nil {
+				r.To, err = prefix(ip, fixed[1])
+			}
 		case unix.FRA_FWMARK:
 			r.Mark, err = a.u32()
 		case unix.FRA_IIFNAME:

@@ -54,7 +54,10 @@ func (d *decoder) route(table string, fixed []byte, attrs []attribute) error {
 			return err
 		}
 	}
-	r.Dst = netip.PrefixFrom(dst, int(fixed[1]))
+	var err error
+	if r.Dst, err = prefix(dst, fixed[1]); err != nil {
+		return err
+	}
 	if single {
 		r.Legs = append(r.Legs, one)
 	}

@@ -103,7 +103,7 @@ func (n *NSIDs) Wait(id int32, limit time.Duration) (bool, error) {
 func (c *Conn) poll(limit time.Duration) (ready bool, err error) {
 	cerr := c.raw.Control(func(fd uintptr) {
 		var k int
-		k, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(limit.Milliseconds())+1)
+		k, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(0, limit).Milliseconds())+1)
 		if err == unix.EINTR {
 			err = nil
 		}
