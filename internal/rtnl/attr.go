@@ -2,6 +2,7 @@
 package rtnl
 
 import (
+	"encoding"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,6 +31,17 @@ func (r *request) put(fields ...any) *request {
 	for _, f := range fields {
 		r.b, _ = binary.Append(r.b, le, f) // only fixed-size integers are given: can't fail
 	}
+	return r
+}
+
+// body appends the fixed part of a message for which rtnetlink has a type. The attributes are appended by this package: rtnetlink's encoders lack some that
+// iproute2 sends and send some that it does not.
+func (r *request) body(m encoding.BinaryMarshaler) *request {
+	b, err := m.MarshalBinary()
+	if err != nil {
+		panic(err) // without attributes nothing can fail
+	}
+	r.b = append(r.b, b...)
 	return r
 }
 

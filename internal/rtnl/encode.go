@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/nlfuzz/nlfuzz/model"
@@ -103,7 +104,7 @@ func (e *encoder) encode(op model.Op) *request {
 
 // link starts a link message: struct ifinfomsg.
 func link(typ, flags uint16, index int32, set, change uint32) *request {
-	return newRequest(typ, flags).put(uint8(0), uint8(0), uint16(0), index, set, change)
+	return newRequest(typ, flags).body(&rtnetlink.LinkMessage{Index: uint32(index), Flags: set, Change: change})
 }
 
 func (e *encoder) linkAdd(o model.LinkAdd) *request {
@@ -167,7 +168,7 @@ func (e *encoder) addr(typ, flags uint16, o model.AddrAdd) *request {
 	if typ == unix.RTM_NEWADDR && a.Is4() && a.As4()[0] == 127 {
 		scope = unix.RT_SCOPE_HOST
 	}
-	r := newRequest(typ, flags).put(uint8(model.FamilyOf(a)), uint8(o.Prefix.Bits()), uint8(0), scope, e.dev(o.Dev))
+	r := newRequest(typ, flags).body(&rtnetlink.AddressMessage{Family: uint8(model.FamilyOf(a)), PrefixLength: uint8(o.Prefix.Bits()), Scope: scope, Index: uint32(e.dev(o.Dev))})
 	r.addr(unix.IFA_LOCAL, a)
 	if o.Metric != 0 {
 		r.u32(unix.IFA_RT_PRIORITY, o.Metric)
@@ -204,7 +205,7 @@ func rule(o model.Rule) *request {
 		}
 		return uint8(p.Bits())
 	}
-	r := newRequest(typ, flags).put(uint8(o.Family), bits(o.To), bits(o.From), uint8(0), table, uint8(0), uint8(0), action, uint32(0))
+	r := newRequest(typ, flags).body(&rtnetlink.RuleMessage{Family: uint8(o.Family), DstLength: bits(o.To), SrcLength: bits(o.From), Table: table, Action: action})
 	r.u32(unix.FRA_PRIORITY, o.Pref)
 	if o.From.IsValid() {
 		r.addr(unix.FRA_SRC, o.From.Addr())
@@ -247,7 +248,7 @@ func (e *encoder) neigh(o model.Neigh) *request {
 	if o.Proxy {
 		ntf = unix.NTF_PROXY
 	}
-	r := newRequest(typ, flags).put(uint8(model.FamilyOf(o.Addr)), uint8(0), uint16(0), e.dev(o.Dev), uint16(unix.NUD_PERMANENT), ntf, uint8(0))
+	r := newRequest(typ, flags).body(&rtnetlink.NeighMessage{Family: uint16(model.FamilyOf(o.Addr)), Index: uint32(e.dev(o.Dev)), State: unix.NUD_PERMANENT, Flags: ntf})
 	r.addr(unix.NDA_DST, o.Addr)
 	if mac, err := net.ParseMAC(o.MAC); err == nil {
 		r.attr(unix.NDA_LLADDR, mac)

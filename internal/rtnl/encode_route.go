@@ -3,6 +3,7 @@ package rtnl
 import (
 	"net/netip"
 
+	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/nlfuzz/nlfuzz/model"
@@ -43,7 +44,8 @@ func (e *encoder) route(o model.Route) *request {
 	if len(o.Legs) == 1 && o.Legs[0].Onlink {
 		flags = unix.RTNH_F_ONLINK
 	}
-	r := newRequest(typ, routeFlags[o.Verb]).put(uint8(family), uint8(o.Dst.Bits()), uint8(0), uint8(0), short, proto, routeScope(o, rtype, family), uint8(rtype), flags)
+	r := newRequest(typ, routeFlags[o.Verb]).body(&rtnetlink.RouteMessage{Family: uint8(family), DstLength: uint8(o.Dst.Bits()), Table: short, Protocol: proto,
+		Scope: routeScope(o, rtype, family), Type: uint8(rtype), Flags: flags})
 	// The attributes come in the order of the words; iproute2 leaves the destination out where the line says default and gives no family.
 	if family == model.IPv6 || o.Dst.Bits() > 0 || !o.Dst.Addr().IsUnspecified() {
 		r.addr(unix.RTA_DST, o.Dst.Addr())
