@@ -26,7 +26,7 @@ test: build lint unit live ## all tests: unit tests, then live tests in guests (
 
 unit: ## unit tests under the race detector where a C compiler is at hand
 	@if command -v gcc >/dev/null; then race=-race; else echo "unit: no gcc, so without the race detector"; fi; \
-	  echo "unit tests (2 to 4 minutes)"; go test -v $$race ./... 2>&1 | .ci/summary unit
+	  echo "unit tests (2 to 4 minutes)"; go test -v -skip '^(TestLive|TestRecord)' $$race ./... 2>&1 | .ci/summary unit
 
 live: build ## live tests: real netlink in guests with Debian kernels (pulled once)
 	@echo "live tests in guests (5 to 10 minutes; pulls debian:6.1 and debian:7.3 once)"

@@ -91,8 +91,13 @@ func (e *environment) openGuests(ctx context.Context, t *targetFlags, rep *repor
 			return err
 		}
 		e.closers = append(e.closers, g.Close)
-		if info := g.Info(); i == 0 && info.Degraded != "" {
-			rep.say("kernel memory can't be read: %s", info.Degraded)
+		if info := g.Info(); i == 0 {
+			if info.Degraded != "" {
+				rep.say("kernel memory can't be read: %s", info.Degraded)
+			}
+			for _, l := range info.Trouble {
+				rep.say("while the guest started: %s", l)
+			}
 		}
 		e.add(g)
 	}
