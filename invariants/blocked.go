@@ -21,7 +21,7 @@ func checkBlocked(o *Observation, want Expected) *Violation {
 		return nil
 	}
 	v := &Violation{Detail: []string{fmt.Sprintf("%s: did not return within %v", o.Op, o.Took.Round(time.Millisecond))}}
-	var parts []string
+	var parts, unknown []string
 	for _, d := range o.Devices {
 		if d.State == registered || d.Refs <= baseRefs && len(d.Holders) == 0 {
 			continue
@@ -33,11 +33,19 @@ func checkBlocked(o *Observation, want Expected) *Violation {
 		}
 		slices.Sort(holders)
 		holders = slices.Compact(holders)
-		parts = append(parts, kind+"/"+orUnknown(strings.Join(holders, "+")))
+		if len(holders) > 0 {
+			parts = append(parts, kind+"/"+strings.Join(holders, "+"))
+		} else {
+			unknown = append(unknown, kind+"/"+orUnknown(""))
+		}
 		v.Detail = append(v.Detail, fmt.Sprintf("%s %s is unregistered and can't be freed: %d references", kind, d.Name, d.Refs))
 		for _, h := range d.Holders {
 			v.Detail = append(v.Detail, fmt.Sprintf("  held by %d %s: %s", h.Count, h.Kind, h.Detail))
 		}
+	}
+	if len(parts) == 0 {
+		// A device without holders that were found waits for a device on it, if there is one with holders: that one is the cause.
+		parts = unknown
 	}
 	for _, l := range o.Log {
 		if m := waiting.FindStringSubmatch(l); m != nil {

@@ -41,6 +41,11 @@ func TestJudges(t *testing.T) {
 		{"blocked, two kinds of holder, one fingerprint in any order", Observation{Op: "ip link del dev d0", Blocked: true, Devices: []Device{
 			{Name: "d0", State: 3, Refs: 3, Holders: []Holder{{Kind: "b", Count: 1}, {Kind: "a", Count: 7}}}}},
 			Expected{Kind: "link del", Links: links}, "blocked/dummy/a+b"},
+		{"blocked, the device below waits for the one on it", Observation{Op: "ip link del dev d0", Blocked: true, Devices: []Device{
+			{Name: "d0", State: 3, Refs: 2}, {Name: "red", State: 3, Refs: 3, Holders: []Holder{{Kind: "a", Count: 1}}}}},
+			Expected{Kind: "link del", Links: links}, "blocked/vrf/a"},
+		{"blocked, no holder found", Observation{Op: "ip link del dev d0", Blocked: true, Devices: []Device{{Name: "d0", State: 3, Refs: 2}}},
+			Expected{Kind: "link del", Links: links}, "blocked/dummy/unknown holder"},
 		{"blocked, memory can't be read, the log tells", Observation{Op: "ip link del dev d0", Blocked: true,
 			Log: []string{"[   12.0] unregister_netdevice: waiting for d0 to become free. Usage count = 2"}}, Expected{Kind: "link del", Links: links}, "blocked/dummy/unknown holder"},
 		{"blocked, no witness", Observation{Op: "ip link set dev d0 up", Blocked: true}, Expected{Kind: "link up", Links: links}, "blocked/link up"},
