@@ -95,6 +95,10 @@ func New(cfg Config) (*Target, error) {
 		return nil, err
 	}
 	if cfg.Guest {
+		if err := relax(); err != nil {
+			t.Close()
+			return nil, err
+		}
 		// Where this kernel has the knob, the message about a blocked delete comes after one second and not after ten.
 		os.WriteFile("/proc/sys/net/core/netdev_unregister_timeout_secs", []byte("1"), 0)
 	}
