@@ -16,7 +16,7 @@ setup: ## install what is missing (Go, QEMU, iproute2) with apt-get; says what i
 build: setup ## build bin/nlfuzz, static: it is also the init of the guests
 	@CGO_ENABLED=0 go build -trimpath -o $(BIN) ./cmd/nlfuzz
 
-hunt: build ## find a real fault of a real kernel, shrink it, print the script (4 to 15 minutes; pulls some 60 MB)
+hunt: build ## find a real fault of a real kernel, shrink it, print the script (2 to 15 minutes; pulls some 60 MB)
 	@echo "hunt: pulls $(KERNEL) once, boots it in QEMU, and fuzzes until the first finding (mostly 1 to 5 minutes), then shrinks it and runs its script"
 	@$(BIN) run --kernel $(KERNEL) --seed $(SEED) --time 10m --findings 1 --out $(OUT); code=$$?; \
 	  if [ $$code -eq 1 ]; then echo "hunt: found; the script is below $(OUT)/"; exit 0; fi; \
