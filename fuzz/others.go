@@ -57,9 +57,10 @@ func (g *gen) ruleDel() model.Op {
 	return model.Rule{Del: true, Family: r.Family, Pref: r.Pref, From: r.From, To: r.To, Mark: r.Mark, IIF: r.IIF, OIF: r.OIF, Action: r.Action, Table: r.Table}
 }
 
+// neighAdd leaves bridges out: a bridge takes the lowest of its ports' random MACs, and loses its neighbours when that changes (docs/design.md).
 func (g *gen) neighAdd() model.Op {
 	d := g.dev(nil)
-	if d == "" {
+	if l, ok := g.link(d); d == "" || ok && l.Type == model.Bridge {
 		return nil
 	}
 	o := model.Neigh{Verb: pick(g, []model.NeighVerb{model.NeighAdd, model.NeighAdd, model.NeighReplace, model.NeighChange}), Dev: d, Addr: g.subnetAddr(g.family(), 8, 9)}
