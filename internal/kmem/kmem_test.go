@@ -91,7 +91,7 @@ func live(t *testing.T) (*Reader, Net) {
 	if err != nil {
 		for _, known := range []error{ErrNoBTF, ErrLockdown, ErrPermission, ErrNoBPF} {
 			if errors.Is(err, known) {
-				t.Skip(err)
+				t.Skip("needs a kernel whose memory can be read: ", err)
 			}
 		}
 		t.Fatal(err)
