@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/nlfuzz/nlfuzz/invariants"
 	"github.com/nlfuzz/nlfuzz/model"
@@ -20,7 +21,9 @@ var canaries = []struct {
 	{"errno", func(s *spoiled) { s.errno = syscall.EPERM }},
 	{"state", func(s *spoiled) { s.skip = true }},
 	{"log", func(s *spoiled) { s.log = "WARNING: CPU: 0 PID: 1 at net/core/canary.c:1 canary+0x1/0x2" }},
+	{"notify", func(s *spoiled) { s.deaf = true }},
 	{"blocked", func(s *spoiled) { s.blocked = true }},
+	{"slow", func(s *spoiled) { s.took = time.Minute }},
 	{"netns", func(s *spoiled) { s.stays = true }},
 }
 
@@ -31,6 +34,8 @@ type spoiled struct {
 	skip    bool
 	log     string
 	blocked bool
+	deaf    bool
+	took    time.Duration
 	stays   bool
 
 	ended bool // the target's namespace
@@ -60,6 +65,10 @@ func (s *spoiled) Apply(ctx context.Context, op model.Op) (*invariants.Observati
 		o.Log = append(o.Log, s.log)
 	}
 	o.Blocked = o.Blocked || s.blocked
+	if s.deaf {
+		o.Notes = &invariants.Notes{}
+	}
+	o.Took += s.took
 	return o, nil
 }
 

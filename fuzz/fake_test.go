@@ -40,6 +40,17 @@ func (f *fake) Apply(_ context.Context, op model.Op) (*invariants.Observation, e
 	return o, nil
 }
 
+func (f *fake) Explain(context.Context, []string) ([]invariants.Device, error) { return nil, nil }
+
+func (f *fake) Release(ctx context.Context) (*invariants.Observation, error) {
+	for _, q := range f.st.Qdiscs() {
+		if q.Parent == "" {
+			f.st.Apply(model.Qdisc{Verb: model.QdiscDel, Dev: q.Dev})
+		}
+	}
+	return f.Observe(ctx)
+}
+
 func (f *fake) Observe(context.Context) (*invariants.Observation, error) {
 	o := &invariants.Observation{Tables: f.st.Tables()}
 	if f.spoil != nil {

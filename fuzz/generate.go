@@ -26,7 +26,8 @@ func Generate(seed uint64, index, n int) Sequence {
 // Ops is the rapid generator of sequences of n operations with a teardown: for rapid.Check, rapid.MakeFuzz and Generate.
 //
 // A sequence is half of the time a property (properties.go) with random operations in its gaps, else all random. The teardown deletes every device in
-// a random order while everything that holds references is still held: after it, nothing may be left.
+// a random order while everything that holds references is still held: after it, nothing may be left. The exact counts are judged in the middle, before the
+// teardown and at the end, where the sequence settles.
 func Ops(n int) *rapid.Generator[[]model.Op] {
 	return rapid.Custom(func(t *rapid.T) []model.Op {
 		g := &gen{t: t, st: model.New(model.DefaultProfile())}
@@ -35,7 +36,20 @@ func Ops(n int) *rapid.Generator[[]model.Op] {
 		if rapid.Bool().Draw(t, "property") {
 			steps = rapid.SampledFrom(properties).Draw(t, "which").steps
 		}
+		detour := -1 // where operations are done and undone
+		if g.oneIn(detourOneIn) {
+			detour = rapid.IntRange(0, n-1).Draw(t, "detour")
+		}
+		audited := false
 		for len(g.ops) < n {
+			if !audited && len(g.ops) >= n/2 {
+				g.add(model.Settle{})
+				audited = true
+			}
+			if len(g.ops) >= detour && detour >= 0 {
+				g.detour()
+				detour = -1
+			}
 			left := n - len(g.ops)
 			// Each step of the property falls into its share of the sequence; what lies between is random.
 			if len(steps) > 0 && rapid.IntRange(0, left/len(steps)).Draw(t, "gap") == 0 {
@@ -45,6 +59,7 @@ func Ops(n int) *rapid.Generator[[]model.Op] {
 			}
 			g.add(g.random())
 		}
+		g.add(model.Settle{})
 		for {
 			var names []string
 			for _, l := range g.tab.Links {

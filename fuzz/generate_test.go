@@ -46,7 +46,7 @@ func TestGeneratedSequences(t *testing.T) {
 		"link add dummy", "link add veth", "link add vrf", "link add bridge", "link add vlan", "link add macvlan", "link del", "link up", "link down", "link master",
 		"link nomaster", "link mtu", "link rename", "addr add", "addr del", "route add", "route append", "route prepend", "route replace", "route change", "route del",
 		"nexthop add", "nexthop replace", "nexthop del", "rule add", "rule del", "neigh add", "neigh replace", "neigh change", "neigh del", "qdisc add", "qdisc replace",
-		"qdisc del", "filter add", "filter del", "send raw6", "send udp4", "send udp6", "hold udp4", "hold udp6", "release", "settle",
+		"qdisc del", "filter add", "filter del", "send raw6", "send udp4", "send udp6", "hold udp4", "hold udp6", "release", "ptb", "settle",
 	} {
 		if kinds[k] == 0 {
 			t.Errorf("never drawn: %s", k)

@@ -151,7 +151,7 @@ func (g *gen) filter() model.Op {
 		return nil
 	}
 	q := pick(g, fit)
-	return model.Filter{Dev: q.Dev, Handle: q.Handle, Del: g.oneIn(5)}
+	return model.Filter{Dev: q.Dev, Handle: q.Handle, Del: g.oneIn(2)}
 }
 
 // target draws where traffic goes: an address of this namespace, a neighbour's, a routed one, or multicast.

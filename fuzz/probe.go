@@ -115,6 +115,15 @@ var differences = []struct {
 		model.LinkMaster{Name: "probe1", Master: "probe0"},
 		model.Nexthop{Verb: model.NexthopDel, ID: 1},
 	}, func(p *model.Profile, o *invariants.Observation) { p.VLANsFollowLater = o.Errno == 0 }},
+	{"the ends of a veth hold each other", []model.Op{
+		model.LinkAdd{Name: "probe0", Type: model.Veth, Peer: "probe1"},
+		model.LinkAdd{Name: "probe2", Type: model.Bridge},
+		model.Settle{},
+	}, func(p *model.Profile, o *invariants.Observation) {
+		if o.Memory != nil && o.Errno == 0 {
+			p.VethHoldsPeer = o.Memory.Device("probe0").Ledger() > o.Memory.Device("probe2").Ledger()
+		}
+	}},
 }
 
 // Kernel is what probes say of a target's kernel.

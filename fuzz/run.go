@@ -21,8 +21,12 @@ type Runner struct {
 
 	// Resets counts how often the target was reset.
 	Resets atomic.Int64
+	// Hiccups counts the runs with an operation that was slow once and not again.
+	Hiccups atomic.Int64
 
 	dirty bool // the target must be reset before it can be used
+	pace  pace
+	book  book // ledgers of the states met
 }
 
 // Outcome is what became of one sequence.
@@ -39,14 +43,16 @@ type Outcome struct {
 	Ran []model.Op
 	// Unknown are the netlink attributes met that the decoder does not know.
 	Unknown map[string]bool
+
+	lags []lag // operations that were slow
 }
 
 // A state that differs may be on its way: link watch reports carrier changes from a work item. It is read again after these pauses, and only what
 // still differs after the last is a violation.
 var settlePauses = []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 1200 * time.Millisecond}
 
-// Run runs ops in a fresh namespace. An error means that the target could not run them; whatever is wrong with the kernel is in the Outcome.
-func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
+// once runs ops one time. What was slow is in the Outcome's lags, not its Violation: see Run.
+func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 	out := &Outcome{Unknown: map[string]bool{}}
 	if r.dirty {
 		if err := r.Target.Reset(ctx); err != nil {
@@ -64,24 +70,33 @@ func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
 	ops = r.Kernel.Supported(ops)
 	out.At = len(ops)
 	st := model.New(r.Kernel.Profile)
-	want := invariants.Expected{Kind: "begin", Tables: st.Tables()}
+	want := invariants.Expected{Kind: "begin", Tables: st.Tables(), Ledgers: st.Ledger()}
+	been := r.book.begin()
+	if obs.Memory != nil {
+		been.netRefs = obs.Memory.NetRefs
+	}
 	if v, seen, err := r.judge(ctx, obs, want); err != nil {
 		return r.died(out, -1, nil, err)
 	} else if v != nil {
 		out.Violation, out.Seen, out.At = v, seen, -1
 		return out, nil
 	}
+	been.note(want, obs.Memory, nil)
 	for i, op := range ops {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		out.Ran = append(out.Ran, op)
-		links := want.Tables.Links
+		before := want.Tables
 		ans := st.Apply(op)
-		want = invariants.Expected{Kind: op.Kind(), Answer: ans, Tables: st.Tables(), Links: links}
+		want = invariants.Expected{Kind: op.Kind(), Answer: ans, Tables: st.Tables(), Before: before, Links: before.Links, Pace: r.pace.now}
 		obs, err := r.Target.Apply(ctx, op)
 		if err != nil {
 			return r.died(out, i, op, err)
+		}
+		if obs.Memory != nil {
+			want.Ledgers = st.Ledger()
+			been.recall(&want, ops[:i])
 		}
 		out.Answers = append(out.Answers, ans)
 		for _, u := range obs.Unknown {
@@ -94,6 +109,14 @@ func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		if r.Step != nil {
 			r.Step(i, op, want, seen)
 		}
+		r.pace.note(seen.Took)
+		if v != nil && v.Invariant == slow {
+			out.lags = append(out.lags, lag{i, v, seen})
+			v = nil
+		}
+		if v == nil && seen.Memory != nil {
+			been.note(want, seen.Memory, ops[:i])
+		}
 		if v != nil {
 			out.Violation, out.At, out.Seen = v, i, seen
 			if obs.Blocked || v.Invariant == "log" || v.Invariant == "waiting" {
@@ -105,6 +128,15 @@ func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
 			}
 			return out, nil
 		}
+	}
+	if v, seen, err := r.release(ctx, been, st, want, ops); err != nil {
+		return r.died(out, len(ops), nil, err)
+	} else if v != nil {
+		out.Violation, out.Seen = v, seen
+		if end, err := r.Target.End(ctx); err == nil && end.Net.Gone && len(end.Log) == 0 {
+			r.dirty = false
+		}
+		return out, nil
 	}
 	obs, err = r.Target.End(ctx)
 	if err != nil {
@@ -119,7 +151,28 @@ func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
 	return out, nil
 }
 
-// judge asks the judges; a state that differs is observed again until it agrees or the pauses are used up.
+// release lets go of everything that the sequence still holds and judges what is left.
+func (r *Runner) release(ctx context.Context, been *visit, st *model.State, last invariants.Expected, ops []model.Op) (*invariants.Violation, *invariants.Observation, error) {
+	obs, err := r.Target.Release(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	// The target has deleted the qdiscs that can hold packets.
+	for _, q := range st.Qdiscs() {
+		if q.Parent == "" {
+			st.Apply(model.Qdisc{Verb: model.QdiscDel, Dev: q.Dev})
+		}
+	}
+	want := invariants.Expected{Kind: "release", Tables: st.Tables(), Before: last.Tables, Links: last.Tables.Links}
+	if obs.Memory != nil {
+		want.Ledgers, want.NetRefs = st.Ledger(), been.netRefs
+		been.recall(&want, ops)
+	}
+	return r.judge(ctx, obs, want)
+}
+
+// judge asks the judges. A state that differs is observed again until it agrees or the pauses are used up; exact counts that differ are read again after
+// further barriers, since what one RCU callback releases may be put by another.
 func (r *Runner) judge(ctx context.Context, obs *invariants.Observation, want invariants.Expected) (*invariants.Violation, *invariants.Observation, error) {
 	v := invariants.Judge(obs, want)
 	for _, p := range settlePauses {
@@ -135,11 +188,45 @@ func (r *Runner) judge(ctx context.Context, obs *invariants.Observation, want in
 		if err != nil {
 			return nil, nil, err
 		}
-		again.Op, again.Errno, again.Extack, again.Took = obs.Op, obs.Errno, obs.Extack, obs.Took
+		again.Op, again.Errno, again.Extack, again.Took, again.Notes, again.Memory = obs.Op, obs.Errno, obs.Extack, obs.Took, obs.Notes, obs.Memory
 		obs = again
 		v = invariants.Judge(obs, want)
 	}
+	for range barriers {
+		if v == nil || !invariants.Exact(v.Invariant) || obs.Memory == nil {
+			break
+		}
+		again, err := r.Target.Apply(ctx, model.Settle{})
+		if err != nil {
+			return nil, nil, err
+		}
+		obs.Memory = again.Memory
+		v = invariants.Judge(obs, want)
+	}
+	if v != nil && len(v.Devices) > 0 {
+		var err error
+		if v, err = r.explain(ctx, v, obs, want); err != nil {
+			return nil, nil, err
+		}
+	}
 	return v, obs, nil
+}
+
+// barriers is how often exact counts that differ are read again.
+const barriers = 3
+
+// explain adds who holds the references that are too many, and judges again.
+func (r *Runner) explain(ctx context.Context, v *invariants.Violation, obs *invariants.Observation, want invariants.Expected) (*invariants.Violation, error) {
+	devices, err := r.Target.Explain(ctx, v.Devices)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range devices {
+		if seen := obs.Memory.Device(d.Name); seen != nil {
+			seen.Holders = d.Holders
+		}
+	}
+	return invariants.Judge(obs, want), nil
 }
 
 // died makes a violation of a target's error if the kernel under test died; any other error is passed on.

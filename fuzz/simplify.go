@@ -130,6 +130,17 @@ func simpler(op model.Op) (out []model.Op) {
 			p.From = o.To
 			out = append(out, p)
 		}
+	case model.PTB:
+		if o.Dev != "" {
+			p := o
+			p.Dev = ""
+			out = append(out, p)
+		}
+		if o.From.IsValid() {
+			p := o
+			p.From = netip.Addr{}
+			out = append(out, p)
+		}
 	case model.Hold:
 		if o.Dev != "" {
 			p := o
@@ -264,6 +275,9 @@ func renamed(op model.Op, to func(string) string) model.Op {
 		o.Dev = to(o.Dev)
 		return o
 	case model.Send:
+		o.Dev = to(o.Dev)
+		return o
+	case model.PTB:
 		o.Dev = to(o.Dev)
 		return o
 	case model.Hold:

@@ -18,6 +18,10 @@ type Target interface {
 	Apply(ctx context.Context, op model.Op) (*invariants.Observation, error)
 	// Observe observes the namespace again without an operation.
 	Observe(ctx context.Context) (*invariants.Observation, error)
+	// Explain reads what holds references on the namespace's devices of these names (invariants.Device.Holders).
+	Explain(ctx context.Context, names []string) ([]invariants.Device, error)
+	// Release lets go of what the sequence still holds: sockets, and packets that wait in qdiscs, which it deletes. Then it settles and observes.
+	Release(ctx context.Context) (*invariants.Observation, error)
 	// End releases what the sequence holds, deletes the namespace and waits until it is gone.
 	End(ctx context.Context) (*invariants.Observation, error)
 	// Reset throws the kernel's state away: what was blocked or dead is good again after it.

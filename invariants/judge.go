@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -15,8 +16,19 @@ type Expected struct {
 	Kind   string // the operation's kind (model.Op.Kind); empty for the end of a sequence
 	Answer model.Answer
 	Tables *model.Tables // nil where the state is not judged
+	// Before is what the namespace was before the operation; nil where there was none.
+	Before *model.Tables
+	// Pace is how slow the target is, as a multiple of the usual; below 1 counts as 1.
+	Pace float64
 	// Links are the links before the operation: they tell what kind a device is that a delete waits for.
 	Links []model.Link
+	// Ledgers are the references that each device must have; nil where they are not judged. Undone and Other are readings of the same state, earlier in
+	// the sequence and in another one; nil if there is none.
+	Ledgers Ledgers
+	Undone  *Earlier
+	Other   *Earlier
+	// NetRefs is how many references the namespace must have at its end; 0 where it is not known.
+	NetRefs int
 }
 
 // Violation is an invariant's verdict on an observation.
@@ -26,6 +38,8 @@ type Violation struct {
 	Fingerprint string
 	// Detail is for people: what was expected and what was seen, a line each.
 	Detail []string
+	// Devices are the devices whose references are wrong: who holds them is worth asking.
+	Devices []string
 }
 
 // Invariant is one judge: what it claims, and the pure function that checks it. A nil result means that the claim held.
@@ -35,6 +49,11 @@ type Invariant struct {
 	Check func(o *Observation, want Expected) *Violation
 }
 
+// Exact tells the judges of exact counts, which need a barrier: what they object to may be on its way and is worth another reading.
+func Exact(invariant string) bool {
+	return slices.Contains([]string{"orphan", "ledger", "undo", "path", "netrefs"}, invariant)
+}
+
 // All are the judges in the order in which they are asked. The first ones explain more than those after them.
 var All = []Invariant{
 	{"log", "the kernel's log shows no warning, bug, oops, stall or lockdep report", checkLog},
@@ -42,7 +61,14 @@ var All = []Invariant{
 	{"waiting", "no device is waited for in unregister_netdevice", checkWaiting},
 	{"errno", "the kernel's answer is the one that the model predicts", checkErrno},
 	{"state", "the tables of the namespace are the ones that the model predicts", checkState},
-	{"netns", "a deleted namespace goes away", checkNetns},
+	{"notify", "an operation that changes a table is announced to those who listen", checkNotify},
+	{"orphan", "the removal of each device that a route in use pins can reach the route", checkOrphan},
+	{"ledger", "the references on each device are those of the objects that the model knows", checkLedger},
+	{"undo", "operations that cancel out leave every reference as it was", checkUndo},
+	{"path", "two ways to the same state leave the same references", checkPath},
+	{"netrefs", "the references on the namespace are those that it had when it was fresh", checkNetRefs},
+	{"netns", "a deleted namespace goes away, with everything that refers to it", checkNetns},
+	{"slow", "an operation takes no longer than its kind may", checkSlow},
 }
 
 // Judge asks all invariants and returns the first violation, nil if there is none. One fault often breaks several
@@ -110,9 +136,23 @@ func checkState(o *Observation, want Expected) *Violation {
 	}
 }
 
-func checkNetns(o *Observation, _ Expected) *Violation {
-	if !o.Net.Deleted || o.Net.Gone {
+// checkNetRefs compares the references that keep the namespace alive with those when it was fresh, once everything that a sequence holds is released.
+func checkNetRefs(o *Observation, want Expected) *Violation {
+	if o.Memory == nil || want.NetRefs == 0 || o.Memory.NetRefs == want.NetRefs {
 		return nil
 	}
-	return &Violation{Fingerprint: "netns/stays", Detail: []string{fmt.Sprintf("the namespace was deleted and is still there after %v", o.Net.Took)}}
+	return &Violation{Fingerprint: "netrefs", Detail: []string{"after: " + o.after(),
+		fmt.Sprintf("the namespace has %d references, at its begin it had %d", o.Memory.NetRefs, want.NetRefs)}}
+}
+
+func checkNetns(o *Observation, _ Expected) *Violation {
+	switch {
+	case !o.Net.Deleted:
+		return nil
+	case !o.Net.Gone:
+		return &Violation{Fingerprint: "netns/stays", Detail: []string{fmt.Sprintf("the namespace was deleted and is still there after %v", o.Net.Took)}}
+	case o.Net.Kept:
+		return &Violation{Fingerprint: "netns/kept", Detail: []string{"the namespace was taken apart, but passive references keep its struct net"}}
+	}
+	return nil
 }

@@ -33,6 +33,10 @@ type Observation struct {
 	Log []string
 	// Devices are the namespace's devices as read from kernel memory, including those that are being unregistered; empty where memory can't be read.
 	Devices []Device
+	// Memory is the exact reading after a barrier: after nlfuzz settle, and at the namespace's begin and end; nil otherwise, and where memory can't be read.
+	Memory *Memory
+	// Notes are the announcements that the operation caused; nil where nobody listened.
+	Notes *Notes
 	// Net says what became of the namespace; only in the observation that End returns.
 	Net NetState
 }
@@ -54,8 +58,11 @@ type Device struct {
 	Refs int
 	// Linkwatch is set while a queued link watch event holds one of them.
 	Linkwatch bool
-	// Holders is what was found to hold references; filled only for devices that a blocked delete waits for.
+	// Holders is what was found to hold references; filled only for devices that a blocked delete waits for, and for those whose ledger is wrong.
 	Holders []Holder
+	// Neighbours, Dsts and Detached count references that come and go by themselves: those of neighbour entries, of routes in use whose dst.dev is the
+	// device, and of removed objects (an IPv6 route, an inet6_dev) that only a route in use keeps. Filled only in a Memory.
+	Neighbours, Dsts, Detached int
 }
 
 // Holder is one kind of object that holds references on a device.
@@ -72,5 +79,6 @@ type Holder struct {
 type NetState struct {
 	Deleted bool          // the deletion was asked for
 	Gone    bool          // it was seen to be gone
+	Kept    bool          // but its struct net is still there (seen only where memory can be read)
 	Took    time.Duration // until it was gone, or until the wait was given up
 }

@@ -99,10 +99,11 @@ func (s *State) addrDel(o AddrDel) syscall.Errno {
 	return syscall.EADDRNOTAVAIL
 }
 
-// removeAddr4 is __inet_del_ifa without promotion: with a primary go its secondaries, first.
+// removeAddr4 is __inet_del_ifa without promotion: with a primary go its secondaries, first. When the device goes they come one by one after their
+// primary, and fib_del_ifaddr, which no longer finds it, leaves the routes that prefer them as their source.
 func (s *State) removeAddr4(l *link, i int, dead bool) {
 	a := l.addr4[i]
-	if !a.secondary {
+	if !a.secondary && !dead {
 		for j := i + 1; j < len(l.addr4); {
 			if b := l.addr4[j]; b.secondary && b.subnet() == a.subnet() {
 				l.addr4 = slices.Delete(l.addr4, j, j+1)

@@ -8,22 +8,24 @@ import (
 
 // link is one device with its addresses. Devices refer to each other by index.
 type link struct {
-	index      int
-	name       string
-	kind       LinkKind
-	up         bool
-	carrier    bool // netif_carrier_ok: also known while the device is down
-	oper       bool // netif_oper_up: follows the carrier when linkwatch reports it
-	mtu        uint32
-	minMTU     uint32
-	maxMTU     uint32 // 0: no limit
-	userMTU    bool   // bridge: BROPT_MTU_SET_BY_USER
-	noMAC      bool   // bridge (and its VLANs): the address is 00:00:00:00:00:00 because the last port is gone
-	forwarding bool   // bridge port: its state is not BR_STATE_DISABLED
-	master     int
-	lower      int // vlan, macvlan: the device below; veth: the peer
-	vlanID     uint16
-	table      uint32 // vrf
+	index   int
+	name    string
+	kind    LinkKind
+	up      bool
+	carrier bool // netif_carrier_ok: also known while the device is down
+	oper    bool // netif_oper_up: follows the carrier when linkwatch reports it
+	mtu     uint32
+	minMTU  uint32
+	maxMTU  uint32 // 0: no limit
+	userMTU bool   // bridge: BROPT_MTU_SET_BY_USER
+	noMAC   bool   // bridge (and its VLANs): the address is 00:00:00:00:00:00 because the last port is gone
+	// defaultQdisc: it has the noqueue qdisc that dev_activate attaches where no other is.
+	defaultQdisc bool
+	forwarding   bool // bridge port: its state is not BR_STATE_DISABLED
+	master       int
+	lower        int // vlan, macvlan: the device below; veth: the peer
+	vlanID       uint16
+	table        uint32 // vrf
 
 	in4   bool // has an in_device
 	in6   bool // has an inet6_dev

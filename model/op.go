@@ -286,6 +286,15 @@ type Hold struct {
 // Release closes a held socket: nlfuzz release NAME.
 type Release struct{ Name string }
 
+// PTB makes the kernel learn a path MTU, and with it a route exception: it is sent an ICMP error (IPv6 packet too big, IPv4 fragmentation needed) from and
+// to an address of its own, which quotes a packet from there: nlfuzz ptb TO mtu N [from A] [dev D].
+type PTB struct {
+	To   netip.Addr
+	MTU  uint16     // not below 1
+	From netip.Addr // not given: the source that the kernel takes for To
+	Dev  string     // SO_BINDTODEVICE, for addresses in a VRF
+}
+
 // Settle waits until the RCU callbacks that were queued before it are done: nlfuzz settle.
 type Settle struct{}
 
@@ -309,6 +318,7 @@ func (o Filter) Kind() string       { return addOrDel("filter", o.Del) }
 func (o Send) Kind() string         { return "send " + string(o.Proto) }
 func (o Hold) Kind() string         { return "hold " + string(o.Proto) }
 func (o Release) Kind() string      { return "release" }
+func (o PTB) Kind() string          { return "ptb" }
 func (o Settle) Kind() string       { return "settle" }
 
 func addOrDel(what string, del bool) string {

@@ -84,6 +84,9 @@ func (s *State) qdisc(o Qdisc) syscall.Errno {
 func (s *State) graft(n qdisc) {
 	s.qdiscRemove(n.dev, n.parent)
 	s.qdiscs = append(s.qdiscs, n)
+	if n.parent == "" {
+		s.byIndex[n.dev].defaultQdisc = false
+	}
 }
 
 // hasClass says whether a qdisc has a class: prio one a band, netem one (prio_find, netem_find).
@@ -129,6 +132,9 @@ func (s *State) qdiscDelete(o Qdisc, i, p int) syscall.Errno {
 		return syscall.EINVAL
 	}
 	s.qdiscRemove(q.dev, q.parent)
+	if l := s.byIndex[q.dev]; q.parent == "" {
+		l.defaultQdisc = l.up // dev_activate; a device that is down gets it when it goes up
+	}
 	return 0
 }
 

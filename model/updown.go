@@ -39,6 +39,7 @@ func (s *State) up(l *link) syscall.Errno {
 		}
 	}
 	l.up = true
+	l.defaultQdisc = s.qdiscAt(l.index, "") < 0
 	if l.kind == Bridge {
 		for _, p := range s.portsOf(l) {
 			s.portCheck(p, l) // br_stp_enable_bridge

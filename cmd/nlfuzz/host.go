@@ -54,6 +54,10 @@ func (h *host) Observe(ctx context.Context) (*invariants.Observation, error) {
 	return h.decode(h.Target.Observe(ctx))
 }
 
+func (h *host) Release(ctx context.Context) (*invariants.Observation, error) {
+	return h.decode(h.Target.Release(ctx))
+}
+
 // Reset releases what blocks: the kernel of this machine can't be thrown away.
 func (h *host) Reset(ctx context.Context) error { return h.Recover(ctx) }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"text/tabwriter"
 	"time"
 
 	"github.com/nlfuzz/nlfuzz/fuzz"
@@ -72,6 +73,7 @@ func (c *replayCmd) Run(ctx context.Context) error {
 			fmt.Printf("   # %s", got.Extack)
 		}
 		fmt.Println()
+		printMemory(got.Memory)
 	}
 	fmt.Printf("%-12s %-12s %9s  %s\n", "KERNEL", "(MODEL)", "TOOK", "OPERATION")
 	failed := 0
@@ -108,5 +110,22 @@ func printViolation(out *fuzz.Outcome) {
 			break
 		}
 		fmt.Println("  " + d)
+	}
+}
+
+// printMemory shows the ledger of each device as a table.
+func printMemory(m *invariants.Memory) {
+	if m == nil {
+		return
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  DEVICE\tREFS\tNEIGHBOURS\tDSTS\tDETACHED\tLEDGER\n")
+	for i := range m.Devices {
+		d := &m.Devices[i]
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\n", d.Name, d.Refs, d.Neighbours, d.Dsts, d.Detached, d.Ledger())
+	}
+	w.Flush()
+	for _, d := range m.Dsts {
+		fmt.Printf("  route in use on %s: %s\n", d.Where, d.Text)
 	}
 }

@@ -93,15 +93,15 @@ func (c *runCmd) Run(ctx context.Context) error {
 	<-done
 	took := time.Since(start)
 	s := &camp.Stats
-	rep.say("done: %d sequences, %d ops in %s (%.2f sequences/s), %d resets, %d findings, %d repeats of them", s.Sequences.Load(), s.Ops.Load(),
-		took.Round(time.Second), float64(s.Sequences.Load())/took.Seconds(), camp.Resets(), len(found), s.Repeats.Load())
+	rep.say("done: %d sequences, %d ops in %s (%.2f sequences/s), %d resets, %d findings, %d repeats of them, %d hiccups", s.Sequences.Load(), s.Ops.Load(),
+		took.Round(time.Second), float64(s.Sequences.Load())/took.Seconds(), camp.Resets(), len(found), s.Repeats.Load(), camp.Hiccups())
 	for _, l := range env.times() {
 		rep.say("  %s", l)
 	}
 	if u := slices.Sorted(slices.Values(s.Unknown())); len(u) > 0 {
 		rep.say("attributes that the decoder does not know: %s", strings.Join(u, ", "))
 	}
-	rep.event("end", map[string]any{"sequences": s.Sequences.Load(), "ops": s.Ops.Load(), "resets": camp.Resets(), "findings": len(found), "repeats": s.Repeats.Load(),
+	rep.event("end", map[string]any{"sequences": s.Sequences.Load(), "ops": s.Ops.Load(), "resets": camp.Resets(), "findings": len(found), "repeats": s.Repeats.Load(), "hiccups": camp.Hiccups(),
 		"seconds": took.Seconds()})
 	env.Close()
 	if errors.Is(err, context.Canceled) && len(found) > 0 {

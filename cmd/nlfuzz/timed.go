@@ -14,8 +14,8 @@ import (
 // timed is a target that counts where the time goes.
 type timed struct {
 	fuzz.Target
-	begin, apply, observe, end, reset clock
-	kernel                            atomic.Int64 // nanoseconds in the operations themselves, of apply
+	begin, apply, observe, release, end, reset clock
+	kernel                                     atomic.Int64 // nanoseconds in the operations themselves, of apply
 }
 
 type clock struct{ n, ns atomic.Int64 }
@@ -44,6 +44,11 @@ func (t *timed) Observe(ctx context.Context) (*invariants.Observation, error) {
 	return t.Target.Observe(ctx)
 }
 
+func (t *timed) Release(ctx context.Context) (*invariants.Observation, error) {
+	defer t.release.since(time.Now())
+	return t.Target.Release(ctx)
+}
+
 func (t *timed) End(ctx context.Context) (*invariants.Observation, error) {
 	defer t.end.since(time.Now())
 	return t.Target.End(ctx)
@@ -63,6 +68,7 @@ func (e *environment) times() (out []string) {
 		{"namespace made", func(t *timed) *clock { return &t.begin }},
 		{"operation and dumps", func(t *timed) *clock { return &t.apply }},
 		{"observed again", func(t *timed) *clock { return &t.observe }},
+		{"all released", func(t *timed) *clock { return &t.release }},
 		{"namespace gone", func(t *timed) *clock { return &t.end }},
 		{"guest reset", func(t *timed) *clock { return &t.reset }},
 	} {

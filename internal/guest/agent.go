@@ -181,6 +181,16 @@ func (a *agent) handle(f frame) ([]byte, error) {
 	var o *invariants.Observation
 	var err error
 	switch f.kind {
+	case kindExplain:
+		var names []string
+		if err := json.Unmarshal(f.payload, &names); err != nil {
+			return nil, err
+		}
+		devices, err := a.target.Explain(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(devices)
 	case kindBegin:
 		o, err = a.target.Begin(ctx)
 	case kindApply:
@@ -191,6 +201,8 @@ func (a *agent) handle(f frame) ([]byte, error) {
 		o, err = a.target.Apply(ctx, op)
 	case kindObserve:
 		o, err = a.target.Observe(ctx)
+	case kindRelease:
+		o, err = a.target.Release(ctx)
 	case kindEnd:
 		o, err = a.target.End(ctx)
 	default:

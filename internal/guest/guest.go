@@ -317,7 +317,28 @@ func (g *Guest) Observe(ctx context.Context) (*invariants.Observation, error) {
 	return g.observe(ctx, frame{kind: kindObserve})
 }
 
+// Release implements fuzz.Target.
+func (g *Guest) Release(ctx context.Context) (*invariants.Observation, error) {
+	return g.observe(ctx, frame{kind: kindRelease})
+}
+
 // End implements fuzz.Target.
 func (g *Guest) End(ctx context.Context) (*invariants.Observation, error) {
 	return g.observe(ctx, frame{kind: kindEnd})
+}
+
+// Explain implements fuzz.Target.
+func (g *Guest) Explain(ctx context.Context, devices []string) (out []invariants.Device, err error) {
+	names, err := json.Marshal(devices)
+	if err != nil {
+		return nil, err
+	}
+	b, err := g.call(ctx, frame{kind: kindExplain, payload: names}, callLimit)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, fmt.Errorf("explain: %w", err)
+	}
+	return out, nil
 }

@@ -26,8 +26,10 @@ const (
 	kindEnd
 	kindScript // payload: JSON scriptRequest
 	kindPanic  // for tests: crash the kernel
-	kindOK     // answer: an observation, or what the request's kind says
-	kindFailed // answer: the error's text
+	kindRelease
+	kindExplain // payload: JSON names of devices; answer: JSON devices with their holders
+	kindOK      // answer: an observation, or what the request's kind says
+	kindFailed  // answer: the error's text
 )
 
 // maxFrame bounds a frame. The dumps of a namespace with 10,000 routes take some 2 MB.
@@ -54,6 +56,10 @@ func (f frame) name() string {
 		return "run a script"
 	case kindPanic:
 		return "panic"
+	case kindExplain:
+		return "explain"
+	case kindRelease:
+		return "release"
 	}
 	return "greet"
 }
@@ -110,9 +116,10 @@ func encodeObservation(o *invariants.Observation) []byte {
 	for _, l := range o.Log {
 		str(l)
 	}
+	b = appendNotes(b, o.Notes)
 	rare := ""
-	if len(o.Devices) > 0 || o.Net.Deleted {
-		j, _ := json.Marshal(rarely{o.Devices, o.Net}) // plain data: can't fail
+	if len(o.Devices) > 0 || o.Net.Deleted || o.Memory != nil {
+		j, _ := json.Marshal(rarely{o.Devices, o.Net, o.Memory}) // plain data: can't fail
 		rare = string(j)
 	}
 	str(rare)
@@ -122,6 +129,7 @@ func encodeObservation(o *invariants.Observation) []byte {
 type rarely struct {
 	Devices []invariants.Device
 	Net     invariants.NetState
+	Memory  *invariants.Memory
 }
 
 var errCut = errors.New("observation is cut off")
@@ -153,12 +161,13 @@ func decodeObservation(b []byte) (o *invariants.Observation, err error) {
 	for n := num(); n > 0 && err == nil; n-- {
 		o.Log = append(o.Log, string(bytes()))
 	}
+	o.Notes = readNotes(num)
 	if rare := bytes(); err == nil && len(rare) > 0 {
 		var r rarely
 		if err := json.Unmarshal(rare, &r); err != nil {
 			return nil, fmt.Errorf("observation: %w", err)
 		}
-		o.Devices, o.Net = r.Devices, r.Net
+		o.Devices, o.Net, o.Memory = r.Devices, r.Net, r.Memory
 	}
 	if err == nil && len(b) > 0 {
 		err = fmt.Errorf("observation: %d bytes too many", len(b))

@@ -64,7 +64,9 @@ var observations = map[string]*invariants.Observation{
 		Log: []string{"unregister_netdevice: waiting for vrf0 to become free. Usage count = 11"},
 		Devices: []invariants.Device{{Name: "vrf0", Ifindex: 4, Addr: 0xffff888003c0a000, State: 2, Refs: 11, Linkwatch: true,
 			Holders: []invariants.Holder{{Kind: "ipv6 dst (dst.dev)", Count: 10, Detail: "fd00::1"}}}}},
-	"gone": {Net: invariants.NetState{Deleted: true, Gone: true, Took: time.Second}},
+	"announced": {Op: "ip link del dev d0", Notes: &invariants.Notes{Heard: []invariants.Note{{Type: 17, Count: 2}, {Type: 25, Count: 3000}}, Lost: true}},
+	"silent":    {Op: "ip link set dev d0 up", Notes: &invariants.Notes{}},
+	"gone":      {Net: invariants.NetState{Deleted: true, Gone: true, Took: time.Second}},
 }
 
 func TestObservation(t *testing.T) {

@@ -263,7 +263,7 @@ func parseFilter(w *words) (model.Op, error) {
 }
 
 func parseNlfuzz(w *words) (model.Op, error) {
-	verb, err := w.need("a verb (send, hold, release, settle)")
+	verb, err := w.need("a verb (send, hold, release, ptb, settle)")
 	if err != nil {
 		return nil, err
 	}
@@ -279,11 +279,13 @@ func parseNlfuzz(w *words) (model.Op, error) {
 			return nil, err
 		}
 		return o, w.end()
+	case "ptb":
+		return parsePTB(w)
 	case "settle":
 		return model.Settle{}, w.end()
 	}
 	w.cmd = "nlfuzz"
-	return nil, w.errorf("unknown verb %q (have send, hold, release, settle)", verb)
+	return nil, w.errorf("unknown verb %q (have send, hold, release, ptb, settle)", verb)
 }
 
 func parseSend(w *words) (model.Op, error) {
@@ -323,6 +325,20 @@ func parseHold(w *words) (model.Op, error) {
 	}
 	if !o.To.IsValid() {
 		return nil, w.errorf("to is missing")
+	}
+	return o, nil
+}
+
+func parsePTB(w *words) (model.Op, error) {
+	var o model.PTB
+	if err := address(&o.To, model.Unspec)(w); err != nil {
+		return nil, err
+	}
+	if err := w.options(opt(number(&o.MTU, "mtu", 1, 1<<16-1), "mtu"), opt(address(&o.From, model.FamilyOf(o.To)), "from"), opt(device(&o.Dev), "dev")); err != nil {
+		return nil, err
+	}
+	if o.MTU == 0 {
+		return nil, w.errorf("mtu is missing")
 	}
 	return o, nil
 }

@@ -117,6 +117,12 @@ func printed(op model.Op) line {
 		return l
 	case model.Release:
 		return line{"nlfuzz", "release", o.Name}
+	case model.PTB:
+		l := line{"nlfuzz", "ptb", o.To.String()}
+		l.num("mtu", uint32(o.MTU))
+		l.addr("from", o.From)
+		l.str("dev", o.Dev)
+		return l
 	case model.Settle:
 		return line{"nlfuzz", "settle"}
 	}

@@ -31,6 +31,8 @@ type layout struct {
 
 	tables    tableLayout
 	tablesErr error // why the tables that hold devices can't be read; routes still can
+	audit     auditLayout
+	auditErr  error // why a ledger can't be read
 }
 
 // tableLayout is where the tables are that hold devices beside routes.
@@ -46,6 +48,19 @@ type tableLayout struct {
 	devRoutes                                           uint64 // the IPv4 nexthops on a device
 	fibLink, fibParent, fibUsers                        uint64
 	hasDevRoutes                                        bool // before 6.13 they are in a hash of all devices, which is not read
+}
+
+// auditLayout is where the owners of cached routes are, and the namespace's own count.
+type auditLayout struct {
+	netCount, netPassive                uint64
+	privFlags, l3master                 uint64
+	fib6Node, fib6Nh, nh6Pcpu           uint64
+	idevAddrs, ifaList, ifaRoute        uint64
+	info6, info4                        uint64 // nh_info to its fib6_nh and fib_nh
+	nhGrp, grpNum, grpEntries, grpEntry uint64
+	entryNh                             uint64
+	nhcOutput, nhcInput, nhcExceptions  uint64
+	fnheIn, fnheOut                     uint64
 }
 
 // resolver looks fields up and keeps the first failure.
@@ -173,6 +188,7 @@ func newLayout(spec *btf.Spec) (*layout, error) {
 	vars := r.percpu("runqueues", "rt6_uncached_list", "rt_uncached_list")
 	l.taskRunqueue[3], l.percpu6, l.percpu4 = vars[0], vars[1], vars[2]
 	l.tables, l.tablesErr = newTableLayout(spec)
+	l.audit, l.auditErr = newAuditLayout(spec)
 	return l, r.err
 }
 
@@ -194,6 +210,27 @@ func newTableLayout(spec *btf.Spec) (l tableLayout, err error) {
 	}
 	if r.err == nil && l.neighLink|l.proxyLink != 0 {
 		r.err = fmt.Errorf("neighbours are not linked by their first word")
+	}
+	return l, r.err
+}
+
+// newAuditLayout looks up what tells which nexthop caches a route.
+func newAuditLayout(spec *btf.Spec) (l auditLayout, err error) {
+	r := &resolver{spec: spec}
+	l.netCount = r.off("net", "ns.count.refs.counter", "ns.__ns_ref.refs.counter")
+	l.netPassive = r.off("net", "passive.refs.counter")
+	l.privFlags, l.l3master = r.off("net_device", "priv_flags"), r.enum("netdev_priv_flags", "IFF_L3MDEV_MASTER")
+	l.fib6Node, l.fib6Nh = r.off("fib6_info", "fib6_node"), r.off("fib6_info", "fib6_nh")
+	l.nh6Pcpu = r.off("fib6_nh", "rt6i_pcpu")
+	l.idevAddrs, l.ifaList, l.ifaRoute = r.off("inet6_dev", "addr_list"), r.off("inet6_ifaddr", "if_list"), r.off("inet6_ifaddr", "rt")
+	l.info6, l.info4 = r.off("nh_info", "fib6_nh"), r.off("nh_info", "fib_nh")
+	l.nhGrp = r.off("nexthop", "nh_grp")
+	l.grpNum, l.grpEntries, l.grpEntry = r.off("nh_group", "num_nh"), r.off("nh_group", "nh_entries"), r.size("nh_grp_entry")
+	l.entryNh = r.off("nh_grp_entry", "nh")
+	l.nhcOutput, l.nhcInput, l.nhcExceptions = r.off("fib_nh_common", "nhc_pcpu_rth_output"), r.off("fib_nh_common", "nhc_rth_input"), r.off("fib_nh_common", "nhc_exceptions")
+	l.fnheIn, l.fnheOut = r.off("fib_nh_exception", "fnhe_rth_input"), r.off("fib_nh_exception", "fnhe_rth_output")
+	if r.err == nil && r.off("fib_nh_exception", "fnhe_next")|r.off("fib_nh", "nh_common")|r.off("fib6_nh", "nh_common")|r.off("fnhe_hash_bucket", "chain") != 0 {
+		r.err = fmt.Errorf("nexthops or their exceptions are not linked by their first word")
 	}
 	return l, r.err
 }

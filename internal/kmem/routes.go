@@ -3,6 +3,8 @@ package kmem
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/nlfuzz/nlfuzz/invariants"
 )
 
 const maxUncached = 1 << 18
@@ -16,6 +18,11 @@ type dst struct {
 	dev   uint64 // dst.dev
 	idev  uint64 // rt6i_idev->dev
 	via   uint64 // device of the nexthop of from
+
+	from    uint64 // the fib6_info
+	flags   uint32 // rt6i_flags
+	idevAt  uint64 // the inet6_dev
+	idevOld bool   // its device has another one by now, or none
 }
 
 // uncached returns the routes on the lists that rt6_uncached_list_flush_dev and rt_flush_dev walk when a device goes.
@@ -28,9 +35,9 @@ func (r *Reader) uncached(v6 bool) (out []dst, err error) {
 		name string
 		off  uint64
 	}
-	lists := []list{{"uncached list", r.l.uncachedHead}}
+	lists := []list{{invariants.OnUncached, r.l.uncachedHead}}
 	if r.l.hasQuarantine {
-		lists = append(lists, list{"quarantine", r.l.quarantine})
+		lists = append(lists, list{invariants.InQuarant, r.l.quarantine})
 	}
 	for _, l := range lists {
 		for cpu, cpuOff := range r.cpuOff {
@@ -87,7 +94,7 @@ func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
 	for i, a := range slots {
 		if found[i] != 0 && ops[found[i]] && !known[a] {
 			known[a] = true // where the kernel had to make a smaller slab, its neighbour is met twice
-			listed = append(listed, dst{addr: a, v6: v6, where: "no list"})
+			listed = append(listed, dst{addr: a, v6: v6, where: invariants.Nowhere})
 		}
 	}
 	return listed, err
@@ -126,14 +133,14 @@ func (r *Reader) addRoutes(dsts []dst, dev uint64, h *tally) error {
 // resolve reads what the routes refer to. It goes pointer by pointer for all of them at once: there can be 100,000. A route can go away between the
 // reads; what can't be read then is 0 and pins nothing.
 func (r *Reader) resolve(dsts []dst) error {
-	const own, next = 4, 3
+	const own, next = 5, 3
 	addrs := make([]uint64, 0, own*len(dsts))
 	for _, d := range dsts {
 		addrs = append(addrs, d.addr+r.l.dstCnt, d.addr+r.l.dstDev)
 		if d.v6 {
-			addrs = append(addrs, d.addr+r.l.rt6Idev, d.addr+r.l.rt6From)
+			addrs = append(addrs, d.addr+r.l.rt6Idev, d.addr+r.l.rt6From, d.addr+r.l.rt6Flags)
 		} else {
-			addrs = append(addrs, 0, 0)
+			addrs = append(addrs, 0, 0, 0)
 		}
 	}
 	w, err := r.m.words(addrs)
@@ -144,6 +151,7 @@ func (r *Reader) resolve(dsts []dst) error {
 	for i := range dsts {
 		dsts[i].refs, dsts[i].dev = r.count(uint32(w[own*i])), w[own*i+1]
 		idev, from := w[own*i+2], w[own*i+3]
+		dsts[i].idevAt, dsts[i].from, dsts[i].flags = idev, from, uint32(w[own*i+4])
 		addrs = append(addrs, field(idev, r.l.idevDev), field(from, r.l.fibNh), field(from, r.l.fibNexthop))
 	}
 	if w, err = r.m.words(addrs); err != nil {
@@ -156,14 +164,15 @@ func (r *Reader) resolve(dsts []dst) error {
 		if nh == 0 {
 			dsts[i].via = w[next*i+2] // fib6_info.fib6_nh exists only without a nexthop object
 		}
-		addrs = append(addrs, field(nh, r.l.nhGroup), field(nh, r.l.nhInfo))
+		addrs = append(addrs, field(nh, r.l.nhGroup), field(nh, r.l.nhInfo), field(dsts[i].idev, r.l.tables.devInet6))
 	}
 	if w, err = r.m.words(addrs); err != nil {
 		return err
 	}
 	addrs = addrs[:0]
 	for i := range dsts {
-		group, info := byte(w[2*i]) != 0, w[2*i+1]
+		group, info := byte(w[3*i]) != 0, w[3*i+1]
+		dsts[i].idevOld = dsts[i].idev != 0 && w[3*i+2] != dsts[i].idevAt
 		if group { // remove_nexthop_from_groups takes a removed device's members out of it
 			info = 0
 		}
@@ -201,7 +210,7 @@ func (r *Reader) text6(d *dst) string {
 	}
 	flags, _ := r.m.u32(d.addr + r.l.rt6Flags)
 	return fmt.Sprintf("to %s flags %#x refs %d on %s, dst.dev %s, rt6i_idev %s, from->nexthop %s",
-		to, flags, d.refs, d.where, r.name(d.dev), r.name(d.idev), r.name(d.via))
+		to, flags, d.refs, d.where, r.nameOf(d.dev), r.nameOf(d.idev), r.nameOf(d.via))
 }
 
 func (r *Reader) text4(d *dst) string {
@@ -216,10 +225,10 @@ func (r *Reader) text4(d *dst) string {
 	if len(kind) == 2 {
 		typ = fmt.Sprint(le.Uint16(kind))
 	}
-	return fmt.Sprintf("type %s%s flags %#x refs %d on %s, dst.dev %s", typ, via, flags, d.refs, d.where, r.name(d.dev))
+	return fmt.Sprintf("type %s%s flags %#x refs %d on %s, dst.dev %s", typ, via, flags, d.refs, d.where, r.nameOf(d.dev))
 }
 
-func (r *Reader) name(dev uint64) string {
+func (r *Reader) nameOf(dev uint64) string {
 	if dev == 0 {
 		return "none"
 	}

@@ -17,13 +17,23 @@ var addrBytes = [2]int{4, 16}
 
 // buckets walks the chains of a hash, each node linked by its first word, and returns the nodes whose word at off is dev.
 func (r *Reader) buckets(what string, heads uint64, n int, off, dev uint64) (out []uint64, err error) {
+	err = r.visit(what, heads, n, off, func(node, word uint64) {
+		if word == dev {
+			out = append(out, node)
+		}
+	})
+	return out, err
+}
+
+// visit walks the chains of a hash and calls f for each node with its word at off.
+func (r *Reader) visit(what string, heads uint64, n int, off uint64, f func(node, word uint64)) error {
 	addrs := make([]uint64, n)
 	for i := range addrs {
 		addrs[i] = heads + 8*uint64(i)
 	}
 	first, err := r.m.words(addrs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, a := range addrs {
 		if first[i] == 0 {
@@ -31,15 +41,13 @@ func (r *Reader) buckets(what string, heads uint64, n int, off, dev uint64) (out
 		}
 		nodes, err := r.m.chain(what, a, int64(off), 8, maxChain)
 		if err != nil {
-			return out, err
+			return err
 		}
 		for _, n := range nodes {
-			if le.Uint64(n.data) == dev {
-				out = append(out, n.addr)
-			}
+			f(n.addr, le.Uint64(n.data))
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // findNeighbourTables finds arp_tbl and nd_tbl without symbols: the configuration of a loopback device refers to them. A namespace's loopback device
@@ -76,28 +84,34 @@ func (r *Reader) findNeighbourTables(net Net) error {
 	return nil // a kernel without IPv6 has no nd_tbl
 }
 
+// neighbourHash returns the chains of a neighbour table.
+func (r *Reader) neighbourHash(table int) (heads uint64, n int, err error) {
+	t := &r.l.tables
+	hash, err := r.m.u64(r.neigh[table] + t.tableHash)
+	if err != nil {
+		return 0, 0, err
+	}
+	if heads, err = r.m.u64(hash + t.hashHeads); err != nil {
+		return 0, 0, err
+	}
+	shift, err := r.m.u32(hash + t.hashShift)
+	if err == nil && shift > maxHashShift {
+		err = fmt.Errorf("the neighbour table has 2^%d chains, over the limit of 2^%d", shift, maxHashShift)
+	}
+	return heads, 1 << (shift & 31), err
+}
+
 // addNeighbours tallies the entries of one neighbour table, and its proxy entries. An entry that was unlinked but is still referred to is not found.
 func (r *Reader) addNeighbours(net Net, table int, dev uint64, h *tally) error {
 	if err := r.findNeighbourTables(net); err != nil || r.neigh[table] == 0 {
 		return err
 	}
 	t := &r.l.tables
-	hash, err := r.m.u64(r.neigh[table] + t.tableHash)
+	heads, n, err := r.neighbourHash(table)
 	if err != nil {
 		return err
 	}
-	heads, err := r.m.u64(hash + t.hashHeads)
-	if err != nil {
-		return err
-	}
-	shift, err := r.m.u32(hash + t.hashShift)
-	if err != nil {
-		return err
-	}
-	if shift > maxHashShift {
-		return fmt.Errorf("the neighbour table has 2^%d chains, over the limit of 2^%d", shift, maxHashShift)
-	}
-	found, err := r.buckets("a neighbour table's chain", heads, 1<<shift, t.neighDev, dev)
+	found, err := r.buckets("a neighbour table's chain", heads, n, t.neighDev, dev)
 	for _, n := range found {
 		h.add("neighbour", func() string {
 			refs, _ := r.m.u32(n + t.neighRefs)

@@ -24,7 +24,7 @@ func (t *Target) End(context.Context) (*invariants.Observation, error) {
 		return nil, err
 	}
 	o := &invariants.Observation{Net: invariants.NetState{Deleted: true}}
-	start := time.Now()
+	start, net, inum := time.Now(), t.net, t.inum
 	t.drop()
 	if o.Net.Gone, err = t.home.Wait(id, netnsLimit); err != nil {
 		return nil, err
@@ -36,8 +36,36 @@ func (t *Target) End(context.Context) (*invariants.Observation, error) {
 		}
 	}
 	o.Net.Took = time.Since(start)
+	if o.Net.Gone && t.cfg.Memory != nil {
+		for pause := time.Millisecond; ; pause *= 2 { // a socket is freed some RCU callbacks after its close
+			freed, err := t.cfg.Memory.Freed(net, inum)
+			if err != nil {
+				return nil, err
+			}
+			if o.Net.Kept = !freed; freed || pause > freedLimit {
+				break
+			}
+			time.Sleep(pause)
+		}
+	}
 	o.Log = t.log.read()
 	return o, nil
+}
+
+// Release releases what the sequence holds, as End does, and observes the namespace after a barrier.
+func (t *Target) Release(context.Context) (*invariants.Observation, error) {
+	if t.netns == nil {
+		return nil, fmt.Errorf("release: no namespace was begun")
+	}
+	t.release()
+	if err := t.settle(); err != nil {
+		return nil, err
+	}
+	o := &invariants.Observation{}
+	if err := t.observe(o); err != nil {
+		return nil, err
+	}
+	return o, t.audit(o)
 }
 
 // probe makes an empty namespace, drops it, and waits until the kernel begins to take it apart.
@@ -108,11 +136,14 @@ func (t *Target) drop() {
 	if t.observer != nil {
 		t.observer.Close()
 	}
+	if t.notes != nil {
+		t.notes.close()
+	}
 	if t.netns != nil {
 		t.netns.Close()
 		t.thread.do(t.thread.goHome)
 	}
-	t.op, t.observer, t.netns, t.net = nil, nil, nil, 0
+	t.op, t.observer, t.notes, t.netns, t.net = nil, nil, nil, nil, 0
 	t.last, t.index, t.sockets, t.devices, t.pending = nil, nil, nil, nil, nil
 }
 

@@ -26,6 +26,8 @@ type Memory interface {
 	Devices(net kmem.Net) ([]invariants.Device, error)
 	Recheck(prev invariants.Device) (now invariants.Device, same bool, err error)
 	Holders(net kmem.Net, dev uint64) ([]invariants.Holder, error)
+	Audit(net kmem.Net) (*invariants.Memory, error)
+	Freed(net kmem.Net, inum uint32) (bool, error)
 }
 
 // Config says how a Target works. The zero value is good.
@@ -40,6 +42,7 @@ const (
 	DefaultLimit = 1500 * time.Millisecond
 	messageLimit = 1500 * time.Millisecond // for the kernel's message about a blocked delete, which it repeats every second
 	netnsLimit   = 5 * time.Second         // for a namespace to go away
+	freedLimit   = 500 * time.Millisecond  // the longest pause in the wait for a struct net to be freed
 	releaseLimit = 10 * time.Second        // for a blocked operation to return after its holders were released
 )
 
@@ -53,8 +56,10 @@ type Target struct {
 
 	// Of the current namespace; nil and zero between End and Begin.
 	op, observer *rtnl.Conn
+	notes        *listener
 	netns        *os.File
 	net          kmem.Net
+	inum         uint32 // its number
 	last         []invariants.Dump
 	index        map[string]int
 	sockets      map[string]int
@@ -148,7 +153,10 @@ func (t *Target) Begin(context.Context) (*invariants.Observation, error) {
 		if t.op, err = rtnl.Dial(); err != nil {
 			return err
 		}
-		t.observer, err = rtnl.Dial()
+		if t.observer, err = rtnl.Dial(); err != nil {
+			return err
+		}
+		t.notes, err = listen()
 		return err
 	})
 	if err != nil {
@@ -163,10 +171,13 @@ func (t *Target) Begin(context.Context) (*invariants.Observation, error) {
 		if err != nil || !ok {
 			return nil, fmt.Errorf("find the namespace in kernel memory (found: %t): %w", ok, err)
 		}
-		t.net = net
+		t.net, t.inum = net, uint32(st.Ino)
 	}
 	o := &invariants.Observation{}
 	if err := t.observe(o); err != nil {
+		return nil, err
+	}
+	if err := t.audit(o); err != nil {
 		return nil, err
 	}
 	for name := range t.index {
@@ -234,7 +245,14 @@ func (t *Target) Apply(ctx context.Context, op model.Op) (*invariants.Observatio
 			return nil, fmt.Errorf("%s: %w", o.Op, a.err)
 		}
 		o.Errno, o.Extack = a.errno, a.extack
-		return o, t.observe(o)
+		o.Notes = t.notes.hear()
+		if err := t.observe(o); err != nil {
+			return nil, err
+		}
+		if _, settle := op.(model.Settle); settle {
+			return o, t.audit(o)
+		}
+		return o, nil
 	case <-ctx.Done():
 		t.pending = done
 		return nil, ctx.Err()
@@ -272,10 +290,28 @@ func (t *Target) explain(o *invariants.Observation) {
 	}
 }
 
+// Explain reads what holds references on devices.
+func (t *Target) Explain(_ context.Context, names []string) ([]invariants.Device, error) {
+	if t.netns == nil || t.cfg.Memory == nil {
+		return nil, fmt.Errorf("explain: no namespace was begun, or its memory can't be read")
+	}
+	devices, err := t.cfg.Memory.Devices(t.net)
+	if err != nil {
+		return nil, err
+	}
+	devices = slices.DeleteFunc(devices, func(d invariants.Device) bool { return !slices.Contains(names, d.Name) })
+	for i, d := range devices {
+		if devices[i].Holders, err = t.cfg.Memory.Holders(t.net, d.Addr); err != nil {
+			return nil, err
+		}
+	}
+	return devices, nil
+}
+
 // run makes one operation happen and returns its answer.
 func (t *Target) run(op model.Op) answer {
 	switch o := op.(type) {
-	case model.Send, model.Hold, model.Release:
+	case model.Send, model.Hold, model.Release, model.PTB:
 		var errno syscall.Errno
 		err := t.thread.do(func() error { errno = t.socketOp(op); return nil })
 		return answer{errno: errno, err: err}
@@ -309,6 +345,17 @@ func (t *Target) settle() error {
 	req, _, _ = rtnl.Encode(model.LinkDel{Name: barrier}, func(n string) (int, bool) { i, ok := index[n]; return i, ok })
 	if errno, _, err := t.scratch.Do(req); err != nil || errno != 0 {
 		return fmt.Errorf("barrier: delete the veth: %w", first(err, errno))
+	}
+	return nil
+}
+
+// audit reads the exact counts; it comes after a barrier.
+func (t *Target) audit(o *invariants.Observation) (err error) {
+	if t.cfg.Memory == nil {
+		return nil
+	}
+	if o.Memory, err = t.cfg.Memory.Audit(t.net); err != nil {
+		return fmt.Errorf("read the reference counts: %w", err)
 	}
 	return nil
 }

@@ -13,12 +13,14 @@ import (
 // discard is the port that datagrams go to.
 const discard = 9
 
-// socketOp runs send, hold and release on the namespace's thread. The answer is the errno of the first system call that failed.
+// socketOp runs send, hold, release and ptb on the namespace's thread. The answer is the errno of the first system call that failed.
 func (t *Target) socketOp(op model.Op) syscall.Errno {
 	var err error
 	switch o := op.(type) {
 	case model.Send:
 		err = send(o)
+	case model.PTB:
+		err = tooBig(o)
 	case model.Hold:
 		if _, held := t.sockets[o.Name]; held {
 			return unix.EEXIST

@@ -127,7 +127,7 @@ func (s Script) Render() []byte {
 	}
 	for _, op := range s.Ops[:min(at+1, len(s.Ops))] {
 		switch op.(type) {
-		case model.Send, model.Hold:
+		case model.Send, model.PTB, model.Hold:
 			p.Python = true
 		case model.Qdisc, model.Filter:
 			p.TC = true

@@ -17,7 +17,7 @@ func command(op model.Op, judged bool) string {
 	}
 	words := strings.Fields(iproute.Print(op))
 	switch o := op.(type) {
-	case model.Send, model.Settle:
+	case model.Send, model.PTB, model.Settle:
 		words = words[1:]
 	case model.Hold:
 		words = words[1:]

@@ -108,7 +108,7 @@ func TestEncodeUnknownDevice(t *testing.T) {
 }
 
 func TestEncodeNotOneRequest(t *testing.T) {
-	for _, o := range []model.Op{model.Send{}, model.Hold{}, model.Release{}, model.Settle{}} {
+	for _, o := range []model.Op{model.Send{}, model.Hold{}, model.Release{}, model.PTB{}, model.Settle{}} {
 		if _, _, ok := rtnl.Encode(o, index); ok {
 			t.Errorf("%T is encoded", o)
 		}

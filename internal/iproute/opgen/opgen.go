@@ -66,6 +66,7 @@ var byType = map[string]func(gen) model.Op{
 	"Send":    func(g gen) model.Op { return g.send() },
 	"Hold":    func(g gen) model.Op { return g.hold() },
 	"Release": func(g gen) model.Op { return model.Release{Name: g.socket()} },
+	"PTB":     func(g gen) model.Op { return g.ptb() },
 	"Settle":  nil, // see OfType
 }
 
@@ -253,6 +254,11 @@ func (g gen) qdisc() model.Op {
 		o.Delay = rapid.Uint32Range(0, iproute.MaxDelay).Draw(g.t, "delay")
 	}
 	return o
+}
+
+func (g gen) ptb() model.Op {
+	f := g.family()
+	return model.PTB{To: g.addr(f), MTU: g.u16(1), From: g.maybe(f), Dev: g.maybeName()}
 }
 
 func (g gen) send() model.Op {

@@ -194,6 +194,7 @@ shows() {
 }
 
 send() { enter python3 "$tmp/helper.py" send "$@"; }
+ptb() { enter python3 "$tmp/helper.py" ptb "$@"; }
 connect() { enter python3 "$tmp/helper.py" connect "$@"; }
 
 # hold PROTO NAME ... keeps a connected socket in a process of its own.
@@ -218,10 +219,10 @@ hold() {
 helper() {
 	cat >"$tmp/helper.py" <<-'EOF'
 	import os, signal, socket, struct, sys
-	verb, proto = sys.argv[1:3]
+	verb, proto = sys.argv[1:3]  # for ptb an address instead of a protocol
 	opts = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 	dev = opts.get("dev")
-	v6 = proto != "udp4"
+	v6 = ":" in proto if verb == "ptb" else proto != "udp4"
 	family = socket.AF_INET6 if v6 else socket.AF_INET
 
 	def address(host, port):
@@ -231,7 +232,43 @@ helper() {
 	    local = b[0] == 0xFE and b[1] & 0xC0 == 0x80 or b[0] == 0xFF and b[1] & 0xF == 2
 	    return (host, port, 0, socket.if_nametoindex(dev) if local and dev else 0)
 
+	def checksum(b):
+	    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+	    while n >> 16:
+	        n = (n & 0xFFFF) + (n >> 16)
+	    return struct.pack("!H", ~n & 0xFFFF)
+
+	def packet(src, dst, icmp):
+	    if v6:
+	        check = checksum(src + dst + struct.pack("!II", len(icmp), 58) + icmp)
+	        head = struct.pack("!IHBB", 6 << 28, len(icmp), 58, 64) + src + dst
+	    else:
+	        check = checksum(icmp)
+	        head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(icmp), 0, 0, 64, 1, 0) + src + dst
+	        head = head[:10] + checksum(head) + head[12:]
+	    return head + icmp[:2] + check + icmp[4:]
+
+	def ptb():
+	    # An ICMP error from and to an own address, which quotes an echo reply from there: the kernel learns the path's MTU.
+	    s = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
+	    if v6:
+	        s.setsockopt(socket.IPPROTO_IPV6, 36, 1)  # IPV6_HDRINCL
+	    udp = socket.socket(family, socket.SOCK_DGRAM)
+	    if dev:
+	        for x in s, udp:
+	            x.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode() + b"\0")
+	    if "from" not in opts:
+	        udp.connect(address(proto, 9))
+	        opts["from"] = udp.getsockname()[0]
+	    src, dst = (socket.inet_pton(family, a) for a in (opts["from"], proto))
+	    quoted = packet(src, dst, struct.pack("!BBHI", 129 if v6 else 0, 0, 0, 0))
+	    kind, code = (2, 0) if v6 else (3, 4)
+	    s.sendto(packet(src, src, struct.pack("!BBHI", kind, code, 0, int(opts["mtu"])) + quoted), address(opts["from"], 0))
+
 	try:
+	    if verb == "ptb":
+	        ptb()
+	        sys.exit()
 	    if proto == "raw6":
 	        s = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
 	        s.setsockopt(socket.IPPROTO_IPV6, 36, 1)  # IPV6_HDRINCL
