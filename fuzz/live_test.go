@@ -11,7 +11,10 @@ import (
 	"github.com/nlfuzz/nlfuzz/corpus"
 	"github.com/nlfuzz/nlfuzz/fuzz"
 	"github.com/nlfuzz/nlfuzz/internal/guest"
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
 	"github.com/nlfuzz/nlfuzz/internal/kernel"
+	"github.com/nlfuzz/nlfuzz/invariants"
+	"github.com/nlfuzz/nlfuzz/model"
 )
 
 // onEachKernel runs a test in a guest of each kernel that NLFUZZ_LIVE names, with the static binary NLFUZZ_BIN as init.
@@ -107,6 +110,46 @@ func TestLiveCampaign(t *testing.T) {
 		t.Logf("%d sequences, %d operations, %d resets, known fault met %d times", c.Stats.Sequences.Load(), c.Stats.Ops.Load(), c.Resets(), int64(found)+c.Stats.Repeats.Load())
 		if c.Stats.Sequences.Load() == 0 {
 			t.Error("no sequence ran")
+		}
+	})
+}
+
+// The references that the model predicts are those that each kernel counts, operation by operation (model/testdata/ledger.txt has the numbers).
+func TestLiveLedger(t *testing.T) {
+	b, err := os.ReadFile("../model/testdata/ledger.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops []model.Op
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "@ "):
+			ops = append(ops, model.Settle{})
+		case strings.HasPrefix(line, "$ "):
+			op, err := iproute.Parse(line[2:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops = append(ops, op)
+		}
+	}
+	onEachKernel(t, func(t *testing.T, r *fuzz.Runner) {
+		read := 0
+		r.Step = func(_ int, _ model.Op, _ invariants.Expected, got *invariants.Observation) {
+			if got.Memory != nil {
+				read++
+			}
+		}
+		out, err := r.Run(t.Context(), ops)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := out.Violation; v != nil {
+			t.Errorf("after operation %d: %s\n%s", out.At, v.Fingerprint, strings.Join(v.Detail, "\n"))
+		}
+		if read < 50 {
+			t.Errorf("the counts were read %d times only: can this kernel's memory be read?", read)
 		}
 	})
 }

@@ -43,6 +43,8 @@ type Outcome struct {
 	Ran []model.Op
 	// Unknown are the netlink attributes met that the decoder does not know.
 	Unknown map[string]bool
+	// Took is the time from the namespace's begin to the verdict.
+	Took time.Duration
 
 	lags []lag // operations that were slow
 }
@@ -61,6 +63,7 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		r.Resets.Add(1)
 		r.dirty = false
 	}
+	defer func(start time.Time) { out.Took = time.Since(start) }(time.Now())
 	// Until the namespace is known to be gone without a fault, nothing more may run on this kernel.
 	r.dirty = true
 	obs, err := r.Target.Begin(ctx)
@@ -119,8 +122,8 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		}
 		if v != nil {
 			out.Violation, out.At, out.Seen = v, i, seen
-			if obs.Blocked || v.Invariant == "log" || v.Invariant == "waiting" {
-				return out, nil // the kernel is wedged or tainted
+			if obs.Blocked || v.Invariant == "log" || v.Invariant == "waiting" || invariants.Exact(v.Invariant) {
+				return out, nil // the kernel is wedged or tainted, or has something that will never go
 			}
 			// What differs does not harm the kernel: end the namespace and go on with it.
 			if end, err := r.Target.End(ctx); err == nil && end.Net.Gone && len(end.Log) == 0 {
@@ -133,9 +136,6 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		return r.died(out, len(ops), nil, err)
 	} else if v != nil {
 		out.Violation, out.Seen = v, seen
-		if end, err := r.Target.End(ctx); err == nil && end.Net.Gone && len(end.Log) == 0 {
-			r.dirty = false
-		}
 		return out, nil
 	}
 	obs, err = r.Target.End(ctx)

@@ -48,12 +48,12 @@ var weights = []struct {
 	{2, (*gen).neighDel},
 	{7, (*gen).qdiscAdd},
 	{2, (*gen).qdiscDel},
-	{3, (*gen).filter},
+	{8, (*gen).filter},
 
 	{10, (*gen).sendRaw6},
 	{6, (*gen).sendUDP},
 	{3, (*gen).hold},
-	{4, (*gen).ptb},
+	{6, (*gen).ptb},
 	{1, (*gen).release},
 	{1, (*gen).settle},
 }

@@ -141,7 +141,11 @@ func checkNetRefs(o *Observation, want Expected) *Violation {
 	if o.Memory == nil || want.NetRefs == 0 || o.Memory.NetRefs == want.NetRefs {
 		return nil
 	}
-	return &Violation{Fingerprint: "netrefs", Detail: []string{"after: " + o.after(),
+	sign := "+"
+	if o.Memory.NetRefs < want.NetRefs {
+		sign = "-"
+	}
+	return &Violation{Fingerprint: "netrefs/" + sign, Detail: []string{"after: " + o.after(),
 		fmt.Sprintf("the namespace has %d references, at its begin it had %d", o.Memory.NetRefs, want.NetRefs)}}
 }
 

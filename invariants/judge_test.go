@@ -49,7 +49,7 @@ func TestJudges(t *testing.T) {
 		{"blocked, memory can't be read, the log tells", Observation{Op: "ip link del dev d0", Blocked: true,
 			Log: []string{"[   12.0] unregister_netdevice: waiting for d0 to become free. Usage count = 2"}}, Expected{Kind: "link del", Links: links}, "blocked/dummy/unknown holder"},
 		{"blocked, no witness", Observation{Op: "ip link set dev d0 up", Blocked: true}, Expected{Kind: "link up", Links: links}, "blocked/link up"},
-		{"slow but back", Observation{Op: "ip link del dev d0", Took: time.Second, Devices: []Device{{Name: "red", State: 1, Refs: 11}}}, Expected{Kind: "link del", Links: links}, ""},
+		{"slow but back", Observation{Op: "ip link del dev d0", Took: time.Second, Devices: []Device{{Name: "red", State: 1, Refs: 11}}}, Expected{Kind: "link del", Links: links}, "slow/link del"},
 
 		{"waited for without a blocked op", Observation{Log: []string{"unregister_netdevice: waiting for lo to become free. Usage count = 3"}}, Expected{Kind: "end", Links: links}, "waiting/lo"},
 

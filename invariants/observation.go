@@ -82,3 +82,9 @@ type NetState struct {
 	Kept    bool          // but its struct net is still there (seen only where memory can be read)
 	Took    time.Duration // until it was gone, or until the wait was given up
 }
+
+// Record is an observation with what was expected of it: a case for the judges.
+type Record struct {
+	Expected Expected
+	Seen     Observation
+}

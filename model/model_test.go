@@ -21,6 +21,7 @@ import (
 //	$ COMMAND   apply an operation; it must succeed unless the next line says otherwise
 //	= ERRNO     the answer to the last operation
 //	| WORDS     the lines of the state that contain WORDS must be exactly the indented lines that follow, in this order
+//	@ DEV N...  the references on devices (Ledger)
 //	reset       a fresh namespace
 //	profile F   a fresh namespace of a kernel that lacks the difference F (a field of Profile)
 //	# ...       a comment
@@ -92,6 +93,13 @@ func runScript(t *testing.T, file string) {
 				s = model.New(without(t, line[8:]))
 			case strings.HasPrefix(line, "| "):
 				words = line[2:]
+			case strings.HasPrefix(line, "@ "):
+				ledger := s.Ledger()
+				for pair := range slices.Chunk(strings.Fields(line[2:]), 2) {
+					if got, ok := ledger[pair[0]]; !ok || fmt.Sprint(got) != pair[1] {
+						t.Errorf("%s: %s has %d references, want %s", where(), pair[0], got, pair[1])
+					}
+				}
 			case strings.HasPrefix(line, "$ "):
 				command = line[2:]
 				op, err := iproute.Parse(command)

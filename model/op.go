@@ -292,7 +292,7 @@ type PTB struct {
 	To   netip.Addr
 	MTU  uint16     // not below 1
 	From netip.Addr // not given: the source that the kernel takes for To
-	Dev  string     // SO_BINDTODEVICE, for addresses in a VRF
+	Dev  string     // SO_BINDTODEVICE: for IPv6 addresses in a VRF; IPv4 makes no exception there (icmp_err looks the route up without a device)
 }
 
 // Settle waits until the RCU callbacks that were queued before it are done: nlfuzz settle.

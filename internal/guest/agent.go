@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,6 +134,25 @@ type agent struct {
 	port   *os.File
 	hello  hello
 	target *live.Target // nil in script mode
+	faults uint64       // that are on
+}
+
+// faultsFile switches the planted faults of a kernel built for that.
+const faultsFile = "/sys/kernel/debug/nlfuzz/faults"
+
+func (a *agent) setFaults(payload []byte) error {
+	if len(payload) != 8 {
+		return fmt.Errorf("begin: %d bytes for the mask of faults, not 8", len(payload))
+	}
+	mask := binary.LittleEndian.Uint64(payload)
+	if mask == a.faults {
+		return nil
+	}
+	if err := os.WriteFile(faultsFile, fmt.Appendf(nil, "%#x", mask), 0); err != nil {
+		return fmt.Errorf("switch planted faults: %w; this kernel has none: build one with nlfuzz kernel build --faults", err)
+	}
+	a.faults = mask
+	return nil
 }
 
 // patient reads from the port; while no host is connected (between a snapshot and its restoration) there is nothing to read yet.
@@ -192,6 +212,9 @@ func (a *agent) handle(f frame) ([]byte, error) {
 		}
 		return json.Marshal(devices)
 	case kindBegin:
+		if err := a.setFaults(f.payload); err != nil {
+			return nil, err
+		}
 		o, err = a.target.Begin(ctx)
 	case kindApply:
 		op, perr := iproute.Parse(string(f.payload))

@@ -3,6 +3,7 @@ package guest
 
 import (
 	"context"
+	"encoding/binary"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,8 @@ type Guest struct {
 	hello hello
 	id    uint32
 	last  []invariants.Dump
+
+	faults uint64 // to be switched on by the next Begin
 }
 
 // Info is what is known of a running guest.
@@ -301,10 +304,13 @@ func (g *Guest) observe(ctx context.Context, f frame) (*invariants.Observation, 
 	return o, err
 }
 
+// SetFaults chooses the planted faults (internal/planted) that are on from the next Begin; it fails where the kernel has none.
+func (g *Guest) SetFaults(mask uint64) { g.faults = mask }
+
 // Begin implements fuzz.Target.
 func (g *Guest) Begin(ctx context.Context) (*invariants.Observation, error) {
 	g.last = nil
-	return g.observe(ctx, frame{kind: kindBegin})
+	return g.observe(ctx, frame{kind: kindBegin, payload: binary.LittleEndian.AppendUint64(nil, g.faults)})
 }
 
 // Apply implements fuzz.Target.

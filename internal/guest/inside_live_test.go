@@ -41,5 +41,6 @@ func inside(t *testing.T, cfg Config, name string) string {
 func TestLivePTB(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, cfg Config) {
 		t.Log(inside(t, cfg, "TestPTB"))
+		t.Log(inside(t, cfg, "TestPTBInVRF"))
 	})
 }

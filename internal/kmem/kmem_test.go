@@ -34,7 +34,7 @@ func TestRefused(t *testing.T) {
 		{"no system call", syscall.ENOSYS, free, true, ErrNoBPF},
 		{"locked down, new text", verdict("program of this type cannot use helper bpf_probe_read_kernel#113"), locked, true, ErrLockdown},
 		{"locked down, old text", verdict("unknown func bpf_probe_read_kernel#113"), locked, true, ErrLockdown},
-		{"locked down, securityfs not mounted", verdict("program of this type cannot use helper bpf_probe_read#4"), "", false, ErrLockdown},
+		{"locked down or without BPF_EVENTS, securityfs not mounted", verdict("program of this type cannot use helper bpf_probe_read#4"), "", false, ErrHidden},
 		{"CAP_BPF without CAP_PERFMON", verdict("unknown func bpf_probe_read_kernel#113"), free, true, ErrPermission},
 		{"before 5.17", verdict("unknown func bpf_loop#181"), free, true, ErrNoBPF},
 	} {
@@ -89,7 +89,7 @@ func live(t *testing.T) (*Reader, Net) {
 	}
 	r, err := Open()
 	if err != nil {
-		for _, known := range []error{ErrNoBTF, ErrLockdown, ErrPermission, ErrNoBPF} {
+		for _, known := range []error{ErrNoBTF, ErrLockdown, ErrHidden, ErrPermission, ErrNoBPF} {
 			if errors.Is(err, known) {
 				t.Skip("needs a kernel whose memory can be read: ", err)
 			}

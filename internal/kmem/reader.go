@@ -18,6 +18,7 @@ import (
 var (
 	ErrNoBTF      = errors.New("the kernel does not describe its structures (no usable /sys/kernel/btf/vmlinux)")
 	ErrLockdown   = errors.New("the kernel is locked down (lockdown=confidentiality) and refuses reads of its memory")
+	ErrHidden     = errors.New("the kernel offers no bpf_probe_read_kernel: it lacks CONFIG_BPF_EVENTS, or it is locked down (mount securityfs and read lockdown)")
 	ErrPermission = errors.New("no permission to read kernel memory by BPF programs (needs root, or CAP_BPF and CAP_PERFMON)")
 	ErrNoBPF      = errors.New("the kernel can't run BPF syscall programs with bpf_loop (needs 5.17 or newer with CONFIG_BPF_SYSCALL)")
 )
@@ -85,8 +86,10 @@ func refusedIn(err error, lockdown string, known bool) error {
 	hidden := strings.Contains(missing, " bpf_probe_read")
 	kind := ErrNoBPF
 	switch {
-	case strings.Contains(lockdown, "[confidentiality]"), hidden && !known:
+	case strings.Contains(lockdown, "[confidentiality]"):
 		kind = ErrLockdown
+	case hidden && !known:
+		kind = ErrHidden
 	case hidden, errors.Is(err, fs.ErrPermission):
 		kind = ErrPermission
 	}

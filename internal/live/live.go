@@ -40,6 +40,8 @@ type Config struct {
 // Limits of waits. A delete of one device takes some milliseconds, in an emulated guest up to a hundred.
 const (
 	DefaultLimit = 1500 * time.Millisecond
+	lookEvery    = 100 * time.Millisecond // for devices whose references stay, from look number firstLook on
+	firstLook    = 4
 	messageLimit = 1500 * time.Millisecond // for the kernel's message about a blocked delete, which it repeats every second
 	netnsLimit   = 5 * time.Second         // for a namespace to go away
 	freedLimit   = 500 * time.Millisecond  // the longest pause in the wait for a struct net to be freed
@@ -236,36 +238,82 @@ func (t *Target) Apply(ctx context.Context, op model.Op) (*invariants.Observatio
 	done := make(chan answer, 1)
 	start := time.Now()
 	go func() { done <- t.run(op) }()
-	timer := time.NewTimer(t.cfg.Limit)
-	defer timer.Stop()
-	select {
-	case a := <-done:
-		o.Took = time.Since(start)
-		if a.err != nil {
-			return nil, fmt.Errorf("%s: %w", o.Op, a.err)
-		}
-		o.Errno, o.Extack = a.errno, a.extack
-		o.Notes = t.notes.hear()
-		if err := t.observe(o); err != nil {
-			return nil, err
-		}
-		if _, settle := op.(model.Settle); settle {
-			return o, t.audit(o)
-		}
-		return o, nil
-	case <-ctx.Done():
+	a, returned, err := t.await(ctx, done)
+	o.Took = time.Since(start)
+	switch {
+	case err != nil:
 		t.pending = done
-		return nil, ctx.Err()
-	case <-timer.C:
+		return nil, err
+	case !returned:
+		t.pending = done
+		o.Blocked = true
+		t.explain(o)
+		return o, nil
+	case a.err != nil:
+		return nil, fmt.Errorf("%s: %w", o.Op, a.err)
 	}
-	t.pending = done
-	o.Blocked, o.Took = true, time.Since(start)
-	t.explain(o)
+	o.Errno, o.Extack = a.errno, a.extack
+	o.Notes = t.notes.hear()
+	if err := t.observe(o); err != nil {
+		return nil, err
+	}
+	if _, settle := op.(model.Settle); settle {
+		return o, t.audit(o)
+	}
 	return o, nil
 }
 
+// await waits for an operation's answer until the limit, or until kernel memory shows that it waits for a device whose references stay.
+func (t *Target) await(ctx context.Context, done <-chan answer) (a answer, returned bool, err error) {
+	limit := time.NewTimer(t.cfg.Limit)
+	defer limit.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	stuck := map[uint64]int{} // devices that are waited for, with their count, at the look before
+	for looks := 0; ; {
+		select {
+		case a := <-done:
+			return a, true, nil
+		case <-ctx.Done():
+			return a, false, ctx.Err()
+		case <-limit.C:
+			return a, false, nil
+		case <-look.C:
+			if looks++; looks < firstLook || t.cfg.Memory == nil {
+				continue
+			}
+			now := t.waitedFor()
+			for dev, refs := range now {
+				if stuck[dev] == refs {
+					return a, false, nil
+				}
+			}
+			stuck = now
+		}
+	}
+}
+
+// waitedFor returns the devices that are unregistered but still held (netdev_wait_allrefs_any), with their counts.
+func (t *Target) waitedFor() map[uint64]int {
+	out := map[uint64]int{}
+	for _, prev := range t.devices {
+		if now, same, err := t.cfg.Memory.Recheck(prev); err == nil && same && now.State == unregistered && now.Refs > 1 {
+			out[now.Addr] = now.Refs
+		}
+	}
+	return out
+}
+
+// unregistered is NETREG_UNREGISTERED: everybody was told to let go of the device.
+const unregistered = 3
+
 // explain reads, while an operation is blocked, what the kernel says and which devices wait for whom.
 func (t *Target) explain(o *invariants.Observation) {
+	if t.cfg.Memory != nil {
+		o.Log = append(o.Log, t.log.read()...)
+		t.holders(o)
+		return
+	}
 	for end := time.Now().Add(messageLimit); ; t.log.wait(time.Until(end)) {
 		o.Log = append(o.Log, t.log.read()...)
 		said := slices.ContainsFunc(o.Log, func(l string) bool { return strings.Contains(l, "unregister_netdevice: waiting") })
@@ -273,9 +321,10 @@ func (t *Target) explain(o *invariants.Observation) {
 			break
 		}
 	}
-	if t.cfg.Memory == nil {
-		return
-	}
+}
+
+// holders reads who holds the devices that are being unregistered.
+func (t *Target) holders(o *invariants.Observation) {
 	for _, prev := range t.devices {
 		now, same, err := t.cfg.Memory.Recheck(prev)
 		if err != nil || !same {

@@ -73,3 +73,35 @@ func TestPTB(t *testing.T) {
 	}
 	s.end()
 }
+
+// In a VRF the error has to come from inside, and the exception is found there. For IPv4 there is none: the kernel looks the route up without a device (icmp_err).
+func TestPTBInVRF(t *testing.T) {
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("needs iproute2")
+	}
+	tg := target(t, false)
+	s := begin(t, tg)
+	if o, err := tg.Apply(t.Context(), model.LinkAdd{Name: "vrf0", Type: model.VRF, Table: 10}); err != nil || o.Errno != 0 {
+		t.Skipf("needs VRF: %v, %v", o, err)
+	}
+	s.apply("ip link set dev lo up", "ip link set dev vrf0 up", "ip link add name d0 type veth peer name d1", "ip link set dev d0 master vrf0",
+		"ip link set dev d0 up", "ip link set dev d1 up", "ip addr add 192.0.2.1/24 dev d0", "ip addr add 2001:db8::1/64 dev d0",
+		"ip route add 198.51.100.0/24 via 192.0.2.9 table 10", "ip -6 route add 2001:db8:100::/64 via 2001:db8::9 dev d0 table 10")
+	local := netip.MustParsePrefix("2001:db8::1/128")
+	s.until("the address has its local route", func(t *model.Tables) bool {
+		return slices.ContainsFunc(t.Routes, func(r model.RouteEntry) bool { return r.Dst == local && r.Type == model.Local })
+	})
+	s.apply("nlfuzz ptb 2001:db8:100::1 mtu 1300 from 2001:db8::1 dev vrf0", "nlfuzz ptb 198.51.100.1 mtu 600 dev vrf0")
+	for addr, exception := range map[string]string{"2001:db8:100::1": "mtu 1300", "198.51.100.1": ""} {
+		var out []byte
+		err := tg.thread.do(func() (err error) {
+			out, err = exec.Command("ip", "route", "get", addr, "vrf", "vrf0").CombinedOutput()
+			return err
+		})
+		t.Logf("%s", out)
+		if has := strings.Contains(string(out), "mtu"); err != nil || has != (exception != "") || !strings.Contains(string(out), exception) {
+			t.Errorf("ip route get %s: %v: %s; want %q", addr, err, out, exception)
+		}
+	}
+	s.end()
+}
