@@ -24,7 +24,16 @@ func (f *fake) Begin(context.Context) (*invariants.Observation, error) {
 		f.t.Error("a namespace was begun on a wedged kernel")
 	}
 	f.st, f.ran = model.New(model.DefaultProfile()), nil
-	return &invariants.Observation{Tables: f.st.Tables()}, nil
+	return &invariants.Observation{Tables: f.st.Tables(), Memory: f.memory()}, nil
+}
+
+// memory is what a kernel without faults counts.
+func (f *fake) memory() *invariants.Memory {
+	m := &invariants.Memory{NetRefs: 3}
+	for name, n := range f.st.Ledger() {
+		m.Devices = append(m.Devices, invariants.Device{Name: name, State: 1, Refs: n})
+	}
+	return m
 }
 
 func (f *fake) Apply(_ context.Context, op model.Op) (*invariants.Observation, error) {
@@ -33,6 +42,9 @@ func (f *fake) Apply(_ context.Context, op model.Op) (*invariants.Observation, e
 	}
 	f.ran = append(f.ran, op)
 	o := &invariants.Observation{Op: iproute.Print(op), Errno: f.st.Apply(op).Errno, Tables: f.st.Tables()}
+	if _, settle := op.(model.Settle); settle {
+		o.Memory = f.memory()
+	}
 	if f.spoil != nil {
 		f.spoil(f.ran, o)
 	}
@@ -48,7 +60,9 @@ func (f *fake) Release(ctx context.Context) (*invariants.Observation, error) {
 			f.st.Apply(model.Qdisc{Verb: model.QdiscDel, Dev: q.Dev})
 		}
 	}
-	return f.Observe(ctx)
+	o, err := f.Observe(ctx)
+	o.Memory = f.memory()
+	return o, err
 }
 
 func (f *fake) Observe(context.Context) (*invariants.Observation, error) {

@@ -21,6 +21,9 @@ func (g *gen) ptb() model.Op {
 		return nil
 	}
 	from := pick(g, own)
+	if f == model.IPv4 && g.vrfOf(from.Dev) != "" && !g.wild {
+		return nil // makes no exception
+	}
 	o := model.PTB{To: g.target(f), MTU: pick(g, pathMTUs[f]), From: from.Prefix.Addr(), Dev: g.vrfOf(from.Dev)}
 	var to []netip.Prefix
 	for _, r := range g.tab.Routes {

@@ -55,6 +55,7 @@ func TestJudges(t *testing.T) {
 
 		{"the namespace stays", Observation{Net: NetState{Deleted: true, Took: time.Second}}, Expected{Kind: "end"}, "netns/stays"},
 		{"the namespace goes", Observation{Net: NetState{Deleted: true, Gone: true}}, Expected{Kind: "end"}, ""},
+		{"the namespace goes, its memory does not", Observation{Net: NetState{Deleted: true, Gone: true, Kept: true}}, Expected{Kind: "end"}, "netns/kept"},
 
 		{"a warning names its function", Observation{Log: []string{"[ 3.1] WARNING: CPU: 0 PID: 71 at net/core/dev.c:11021 unregister_netdevice_many_notify+0x5f1/0x840"}}, Expected{},
 			"log/warning/unregister_netdevice_many_notify"},

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,19 +139,19 @@ type agent struct {
 // faultsFile switches the planted faults of a kernel built for that.
 const faultsFile = "/sys/kernel/debug/nlfuzz/faults"
 
-func (a *agent) setFaults(payload []byte) error {
-	if len(payload) != 8 {
-		return fmt.Errorf("begin: %d bytes for the mask of faults, not 8", len(payload))
+func (a *agent) begin(ctx context.Context, payload []byte) (*invariants.Observation, error) {
+	var req beginRequest
+	if err := json.Unmarshal(payload, &req); err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
 	}
-	mask := binary.LittleEndian.Uint64(payload)
-	if mask == a.faults {
-		return nil
+	if req.Faults != a.faults {
+		if err := os.WriteFile(faultsFile, fmt.Appendf(nil, "%#x", req.Faults), 0); err != nil {
+			return nil, fmt.Errorf("switch planted faults: %w; this kernel has none: build one with nlfuzz kernel build --faults", err)
+		}
+		a.faults = req.Faults
 	}
-	if err := os.WriteFile(faultsFile, fmt.Appendf(nil, "%#x", mask), 0); err != nil {
-		return fmt.Errorf("switch planted faults: %w; this kernel has none: build one with nlfuzz kernel build --faults", err)
-	}
-	a.faults = mask
-	return nil
+	a.target.SetExact(!req.Inexact)
+	return a.target.Begin(ctx)
 }
 
 // patient reads from the port; while no host is connected (between a snapshot and its restoration) there is nothing to read yet.
@@ -212,10 +211,7 @@ func (a *agent) handle(f frame) ([]byte, error) {
 		}
 		return json.Marshal(devices)
 	case kindBegin:
-		if err := a.setFaults(f.payload); err != nil {
-			return nil, err
-		}
-		o, err = a.target.Begin(ctx)
+		o, err = a.begin(ctx, f.payload)
 	case kindApply:
 		op, perr := iproute.Parse(string(f.payload))
 		if perr != nil {

@@ -3,7 +3,6 @@ package guest
 
 import (
 	"context"
-	"encoding/binary"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -42,7 +41,7 @@ type Guest struct {
 	id    uint32
 	last  []invariants.Dump
 
-	faults uint64 // to be switched on by the next Begin
+	next beginRequest
 }
 
 // Info is what is known of a running guest.
@@ -304,13 +303,20 @@ func (g *Guest) observe(ctx context.Context, f frame) (*invariants.Observation, 
 	return o, err
 }
 
-// SetFaults chooses the planted faults (internal/planted) that are on from the next Begin; it fails where the kernel has none.
-func (g *Guest) SetFaults(mask uint64) { g.faults = mask }
+// SetFaults chooses the planted faults (internal/planted) that are on from the next Begin; that fails where the kernel has none.
+func (g *Guest) SetFaults(mask uint64) { g.next.Faults = mask }
+
+// SetExact chooses whether exact counts are read from the next Begin on. It is for measuring what they cost.
+func (g *Guest) SetExact(on bool) { g.next.Inexact = !on }
 
 // Begin implements fuzz.Target.
 func (g *Guest) Begin(ctx context.Context) (*invariants.Observation, error) {
 	g.last = nil
-	return g.observe(ctx, frame{kind: kindBegin, payload: binary.LittleEndian.AppendUint64(nil, g.faults)})
+	b, err := json.Marshal(g.next)
+	if err != nil {
+		return nil, err
+	}
+	return g.observe(ctx, frame{kind: kindBegin, payload: b})
 }
 
 // Apply implements fuzz.Target.

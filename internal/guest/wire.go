@@ -19,9 +19,9 @@ import (
 // all little-endian; length counts what follows it. The host asks, the agent answers each request once, under its id. After a restored snapshot the host
 // is another one: it drops answers to ids that it did not ask.
 const (
-	kindPing byte = iota + 1
-	kindBegin
-	kindApply // payload: the operation's text
+	kindPing  byte = iota + 1
+	kindBegin      // payload: JSON beginRequest
+	kindApply      // payload: the operation's text
 	kindObserve
 	kindEnd
 	kindScript // payload: JSON scriptRequest
@@ -176,6 +176,12 @@ func decodeObservation(b []byte) (o *invariants.Observation, err error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// beginRequest says what is different from now on.
+type beginRequest struct {
+	Faults  uint64 // mask of planted faults
+	Inexact bool   // exact counts are not read
 }
 
 type scriptRequest struct {

@@ -50,7 +50,10 @@ type Reader struct {
 
 // Open loads the programs, looks up the kernel's layout and proves that a read works. It takes 0.1 s, in an emulated guest a second: do it once, before
 // a snapshot.
-func Open() (*Reader, error) {
+func Open() (*Reader, error) { return open((*memory).symbols) }
+
+// open is Open with another way to look symbols up: a kernel may hide all of them.
+func open(symbols func(m *memory, names ...string) (map[string]uint64, error)) (*Reader, error) {
 	m, err := openMemory()
 	if err != nil {
 		return nil, refused(err)
@@ -60,7 +63,7 @@ func Open() (*Reader, error) {
 		m.close()
 		return nil, fmt.Errorf("%w: %w; %s", ErrNoBTF, err, weaker)
 	}
-	r.syms, err = m.symbols("net_namespace_list", "rt6_uncached_list", "rt_uncached_list", "ipv4_dst_ops", "vmemmap_base", "page_offset_base")
+	r.syms, err = symbols(m, "net_namespace_list", "rt6_uncached_list", "rt_uncached_list", "ipv4_dst_ops", "vmemmap_base", "page_offset_base")
 	r.ipv4Ops = r.syms["ipv4_dst_ops"]
 	if err == nil {
 		err = r.prove()
