@@ -38,7 +38,7 @@ type Violation struct {
 	Fingerprint string
 	// Detail is for people: what was expected and what was seen, a line each.
 	Detail []string
-	// Devices are the devices whose references are wrong: who holds them is worth asking.
+	// Devices are the devices whose references are wrong or out of reach: who holds them is worth asking.
 	Devices []string
 }
 

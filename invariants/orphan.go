@@ -1,6 +1,7 @@
 package invariants
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,12 +20,17 @@ func checkOrphan(o *Observation, _ Expected) *Violation {
 	if o.Memory == nil {
 		return nil
 	}
-	marks := map[string]bool{}
+	marks, devices := map[string]bool{}, map[string]bool{}
 	var detail []string
 	for _, d := range o.Memory.Dsts {
 		pins := orphaned(d)
 		if len(pins) == 0 {
 			continue
+		}
+		for _, p := range []Pin{d.Dev, d.Idev, d.Via} {
+			if p.Name != "" {
+				devices[p.Name] = true
+			}
 		}
 		name := "ipv6 dst"
 		if d.Family == model.IPv4 {
@@ -43,7 +49,7 @@ func checkOrphan(o *Observation, _ Expected) *Violation {
 		kinds = append(kinds, m)
 	}
 	slices.Sort(kinds)
-	return &Violation{Fingerprint: "orphan/" + strings.Join(kinds, "+"), Detail: append([]string{"after: " + o.after()}, detail...)}
+	return &Violation{Fingerprint: "orphan/" + strings.Join(kinds, "+"), Detail: append([]string{"after: " + o.after()}, detail...), Devices: slices.Sorted(maps.Keys(devices))}
 }
 
 const maxOrphans = 10 // described in a violation
