@@ -38,6 +38,14 @@ type Stats struct {
 	Reducing                 atomic.Int64 // reductions going on
 	mu                       sync.Mutex
 	unknown                  map[string]bool
+	unread                   []string
+}
+
+// Unread says why exact counts were not judged, if they could not be read as a whole.
+func (s *Stats) Unread() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unread
 }
 
 // Unknown lists the netlink attributes met so far that the decoder does not know.
@@ -55,6 +63,9 @@ func (s *Stats) note(o *Outcome) {
 	s.Sequences.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(o.Unread) > 0 {
+		s.unread = o.Unread
+	}
 	for u := range o.Unknown {
 		if s.unknown == nil {
 			s.unknown = map[string]bool{}

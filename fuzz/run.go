@@ -44,6 +44,8 @@ type Outcome struct {
 	Ran []model.Op
 	// Unknown are the netlink attributes met that the decoder does not know.
 	Unknown map[string]bool
+	// Unread says what of kernel memory could not be read, so that exact counts were not judged.
+	Unread []string
 	// Took is the time from the namespace's begin to the verdict.
 	Took time.Duration
 
@@ -102,6 +104,9 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		if obs.Memory != nil {
 			want.Ledgers = st.Ledger()
 			been.recall(&want, ops[:i])
+		}
+		if obs.Memory != nil && out.Unread == nil {
+			out.Unread = obs.Memory.Trouble
 		}
 		out.Answers = append(out.Answers, ans)
 		for _, u := range obs.Unknown {

@@ -59,6 +59,9 @@ func checkPath(o *Observation, want Expected) *Violation {
 
 // compareLedgers makes a violation of the differences. Its fingerprint names the kinds of device with too many (+) or too few (-) references.
 func compareLedgers(judge string, o *Observation, want Expected, right Ledgers, says string) *Violation {
+	if len(o.Memory.Trouble) > 0 {
+		return nil // some routes in use may not have been seen, so the count is not exact
+	}
 	var marks, detail, devices []string
 	for _, name := range slices.Sorted(maps.Keys(right)) {
 		d := o.Memory.Device(name)

@@ -27,6 +27,7 @@ func TestExactJudges(t *testing.T) {
 		{"as predicted", mem(Device{Name: "d0", Refs: 10}, Device{Name: "red", Refs: 9}), right, ""},
 		{"neighbours, routes in use, removed objects and link watch come and go", mem(Device{Name: "d0", Refs: 20, Neighbours: 3, Dsts: 4, Detached: 2, Linkwatch: true}), right, ""},
 		{"one too many", mem(Device{Name: "d0", Refs: 11}, Device{Name: "red", Refs: 9}), right, "ledger/+dummy"},
+		{"one too many, but not all could be read", &Memory{Devices: []Device{{Name: "d0", Refs: 11}}, Trouble: []string{"the slabs can't be searched"}}, right, ""},
 		{"one too few", mem(Device{Name: "d0", Refs: 10}, Device{Name: "red", Refs: 8}), right, "ledger/-vrf"},
 		{"both", mem(Device{Name: "d0", Refs: 12}, Device{Name: "red", Refs: 8}), right, "ledger/+dummy,-vrf"},
 		{"a device that the model does not have is the state's matter", mem(Device{Name: "x", Refs: 1}), right, ""},

@@ -101,6 +101,9 @@ func (c *runCmd) Run(ctx context.Context) error {
 	if u := slices.Sorted(slices.Values(s.Unknown())); len(u) > 0 {
 		rep.say("attributes that the decoder does not know: %s", strings.Join(u, ", "))
 	}
+	if u := s.Unread(); len(u) > 0 {
+		rep.say("exact reference counts were not judged: %s", strings.Join(u, "; "))
+	}
 	rep.event("end", map[string]any{"sequences": s.Sequences.Load(), "ops": s.Ops.Load(), "resets": camp.Resets(), "findings": len(found), "repeats": s.Repeats.Load(), "hiccups": camp.Hiccups(),
 		"seconds": took.Seconds()})
 	env.Close()
