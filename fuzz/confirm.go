@@ -50,7 +50,7 @@ func (r *Runner) Run(ctx context.Context, ops []model.Op) (*Outcome, error) {
 	}
 	l := lags[0]
 	out.Violation, out.At, out.Seen = l.v, l.at, l.seen
-	out.Ran, out.Answers = out.Ran[:l.at+1], out.Answers[:l.at+1]
+	out.Ran, out.Sent, out.Answers = out.Ran[:l.at+1], out.Sent[:l.at+1], out.Answers[:l.at+1]
 	return out, nil
 }
 

@@ -2,7 +2,12 @@ package fuzz
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/nlfuzz/nlfuzz/internal/iproute"
+	"github.com/nlfuzz/nlfuzz/invariants"
+	"github.com/nlfuzz/nlfuzz/model"
 )
 
 // Detection is what became of the search for one planted fault.
@@ -14,7 +19,8 @@ type Detection struct {
 	Sequences   int           // run with the fault on, the one that shows it included
 	Ops         int           // in them
 	Took        time.Duration // until the verdict was confirmed
-	// Verdict is how long the sequence that shows the fault took, from its namespace's begin to the verdict: more than from the operation that caused it.
+	// Cause is the operation after which the exact counts are wrong for the first time, and Verdict how long after it was sent the judge spoke.
+	Cause   string
 	Verdict time.Duration
 	// Known are fingerprints that the kernel also shows with the fault off.
 	Known []string
@@ -60,12 +66,42 @@ func Detect(ctx context.Context, r *Runner, seed uint64, limit time.Duration, tu
 			continue // by chance: a busy machine, for instance
 		}
 		d.Found, d.Judge, d.Fingerprint, d.Detail = true, out.Violation.Invariant, out.Violation.Fingerprint, out.Violation.Detail
-		d.Verdict = out.Took
+		d.Took = time.Since(start)
+		at, err := cause(ctx, r, out)
+		if err != nil {
+			return nil, err
+		}
+		d.Cause, d.Verdict = iproute.Print(out.Ran[at]), out.Took-out.Sent[at]
 		break
 	}
-	d.Took = time.Since(start)
+	if !d.Found {
+		d.Took = time.Since(start)
+	}
 	r.Discard()
 	return d, nil
+}
+
+// cause finds the operation that did what the exact judges or a blocked deletion told of later: the last one of the shortest beginning of the sequence
+// after which, once settled and released, something is wrong. For the other judges it is the operation that they spoke of.
+func cause(ctx context.Context, r *Runner, out *Outcome) (int, error) {
+	last := len(out.Ran) - 1
+	if in := out.Violation.Invariant; !invariants.Exact(in) && in != "blocked" && in != "waiting" && in != "netns" {
+		return last, nil
+	}
+	good, bad := 0, last+1 // lengths of beginnings
+	for bad-good > 1 {
+		half := (good + bad) / 2
+		o, err := r.Run(ctx, append(slices.Clone(out.Ran[:half]), model.Settle{}))
+		if err != nil {
+			return 0, err
+		}
+		if o.Violation != nil {
+			bad = half
+		} else {
+			good = half
+		}
+	}
+	return bad - 1, nil
 }
 
 // Discard makes the runner reset its target before the next sequence.

@@ -124,11 +124,15 @@ func (g *gen) random() model.Op {
 
 // draw makes one operation whose success, as the model sees it, is as wanted; after some tries it takes what comes.
 func (g *gen) draw(make step, wild bool) (op model.Op) {
-	g.wild = wild
+	spoilt := wild && g.oneIn(2)
+	g.wild = wild && !spoilt
 	defer func() { g.wild = false }()
 	for range tries {
 		if op = make(g); op == nil {
 			return nil
+		}
+		if spoilt {
+			op = g.spoil(op)
 		}
 		if fails := g.st.Clone().Apply(op).Errno != 0; fails == wild {
 			return op

@@ -24,6 +24,12 @@ var properties = []struct {
 	{"stacked devices share one below", []step{
 		(*gen).linkAddDummy, (*gen).linkAddVLAN, (*gen).linkAddMACVLAN, (*gen).linkUp, (*gen).linkUp, (*gen).addrAdd, (*gen).linkMTU, (*gen).linkDel,
 	}},
+	{"a path MTU is learned before its route goes", []step{
+		(*gen).linkUp, (*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).routeAdd, (*gen).ptb, (*gen).ptb, (*gen).ptb, (*gen).routeDel, (*gen).addrDel,
+	}},
+	{"a group shrinks", []step{
+		(*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).nexthopAdd, (*gen).nexthopAdd, (*gen).nexthopAdd, (*gen).groupAdd, (*gen).nexthopDel, (*gen).nexthopDel,
+	}},
 	{"sockets outlive what they used", []step{
 		(*gen).linkUp, (*gen).addrAdd, (*gen).hold, (*gen).routeAdd, (*gen).addrDel, (*gen).settle,
 	}},

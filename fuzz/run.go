@@ -44,6 +44,8 @@ type Outcome struct {
 	Ran []model.Op
 	// Unknown are the netlink attributes met that the decoder does not know.
 	Unknown map[string]bool
+	// Sent says, for each operation that ran, how long after the namespace's begin it was sent.
+	Sent []time.Duration
 	// Unread says what of kernel memory could not be read, so that exact counts were not judged.
 	Unread []string
 	// Took is the time from the namespace's begin to the verdict.
@@ -66,7 +68,8 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		r.Resets.Add(1)
 		r.dirty = false
 	}
-	defer func(start time.Time) { out.Took = time.Since(start) }(time.Now())
+	start := time.Now()
+	defer func() { out.Took = time.Since(start) }()
 	// Until the namespace is known to be gone without a fault, nothing more may run on this kernel.
 	r.dirty = true
 	obs, err := r.Target.Begin(ctx)
@@ -93,7 +96,7 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		out.Ran = append(out.Ran, op)
+		out.Ran, out.Sent = append(out.Ran, op), append(out.Sent, time.Since(start))
 		before := want.Tables
 		ans := st.Apply(op)
 		want = invariants.Expected{Kind: op.Kind(), Answer: ans, Tables: st.Tables(), Before: before, Links: before.Links, Pace: r.pace.now}

@@ -8,13 +8,16 @@ import (
 
 const maxDetails = 3 // how many objects of a kind are described
 
-// Holders returns what holds a device, of the kinds of objects that kmem knows: routes in use (dst_entry) of both families, on the per-CPU uncached
+// Holders returns what holds a device: by stack, where the kernel tracks that; else of the kinds of objects that kmem knows: routes in use (dst_entry) of both families, on the per-CPU uncached
 // lists and, found by a scan of the slabs, on none; then the entries of tables that name the device: neighbours, nexthop objects, the IPv4 and IPv6
 // configuration. One route can count in several kinds. The counts need not add up to the device's references. When err is not nil, what was found until
 // then is returned as well.
 func (r *Reader) Holders(net Net, dev uint64) ([]invariants.Holder, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if tracked := r.trackers(dev); tracked != nil {
+		return tracked, nil
+	}
 	var h tally
 	var first error
 	keep := func(err error) {

@@ -10,10 +10,12 @@ import (
 // layout holds where this kernel keeps the fields; looked up once, because parsing BTF takes seconds in an emulated guest.
 type layout struct {
 	netList, netInum, netDevs, net6Ops                   uint64
+	netTemplates                                         []uint64 // of a namespace: the dsts that it has for itself
 	opsCache                                             uint64
 	devList, devName, devIndex, devReg, devState, devCnt uint64
 	devPercpu                                            bool // devCnt is a pointer to per-CPU counters (CONFIG_PCPU_DEV_REFCNT)
 	linkwatch                                            uint64
+	devTracker                                           uint64 // 0 where holders are not tracked
 	dstDev, dstOps, dstCnt                               uint64
 	dstRcuref                                            bool // the count is an rcuref_t: value + 1 (since 6.4)
 	idevDev                                              uint64
@@ -28,6 +30,8 @@ type layout struct {
 	taskNsproxy, nsproxyNet                              uint64
 	slabCache, cacheSize, cacheOrder, cachePad, pageSize uint64
 	percpu6, percpu4                                     uint64 // the uncached lists in the per-CPU section
+
+	runqueueErr error // why taskRunqueue can't be used
 
 	tables    tableLayout
 	tablesErr error // why the tables that hold devices can't be read; routes still can
@@ -151,6 +155,12 @@ func newLayout(spec *btf.Spec) (*layout, error) {
 	l := &layout{}
 	l.netList, l.netInum = r.off("net", "list"), r.off("net", "ns.inum")
 	l.netDevs, l.net6Ops = r.off("net", "dev_base_head"), r.off("net", "ipv6.ip6_dst_ops")
+	// The last two only with CONFIG_IPV6_MULTIPLE_TABLES.
+	for _, name := range []string{"ip6_null_entry", "ip6_prohibit_entry", "ip6_blk_hole_entry"} {
+		if off, err := r.find("net", "ipv6."+name); err == nil {
+			l.netTemplates = append(l.netTemplates, off)
+		}
+	}
 	l.opsCache = r.off("dst_ops", "kmem_cachep")
 
 	l.devList, l.devName = r.off("net_device", "dev_list"), r.off("net_device", "name")
@@ -159,6 +169,7 @@ func newLayout(spec *btf.Spec) (*layout, error) {
 	l.devCnt = r.off("net_device", "pcpu_refcnt", "dev_refcnt")
 	_, err := r.find("net_device", "pcpu_refcnt")
 	l.devPercpu = err == nil
+	l.devTracker, _ = r.find("net_device", "refcnt_tracker") // only with CONFIG_NET_DEV_REFCNT_TRACKER has it a size
 	l.linkwatch = r.enum("netdev_state_t", "__LINK_STATE_LINKWATCH_PENDING")
 
 	l.dstDev, l.dstOps = r.off("dst_entry", "dev", "dev_rcu"), r.off("dst_entry", "ops")
@@ -180,7 +191,10 @@ func newLayout(spec *btf.Spec) (*layout, error) {
 	l.infoDev = r.off("nh_info", "fib6_nh.nh_common.nhc_dev")
 
 	l.arrayPptrs = r.off("bpf_array", "pptrs")
-	l.taskRunqueue[0], l.taskRunqueue[1], l.taskRunqueue[2] = r.off("task_struct", "se.cfs_rq"), r.off("cfs_rq", "rq"), r.off("rq", "cpu")
+	// Only for a kernel whose symbols are hidden, and only with CONFIG_FAIR_GROUP_SCHED.
+	group := &resolver{spec: spec}
+	l.taskRunqueue[0], l.taskRunqueue[1], l.taskRunqueue[2] = group.off("task_struct", "se.cfs_rq"), group.off("cfs_rq", "rq"), group.off("rq", "cpu")
+	l.runqueueErr = group.err
 	l.taskNsproxy, l.nsproxyNet = r.off("task_struct", "nsproxy"), r.off("nsproxy", "net_ns")
 	l.slabCache, l.cacheSize, l.cacheOrder = r.off("slab", "slab_cache"), r.off("kmem_cache", "size"), r.off("kmem_cache", "oo.x")
 	l.cachePad, _ = r.find("kmem_cache", "red_left_pad") // only with CONFIG_SLUB_DEBUG

@@ -165,6 +165,9 @@ func (r *Reader) prove() error {
 
 // percpuStart derives the address from which per-CPU symbols count: a task's run queue is &per_cpu(runqueues, cpu).
 func (r *Reader) percpuStart() (uint64, error) {
+	if r.l.runqueueErr != nil {
+		return 0, r.l.runqueueErr
+	}
 	for range 3 { // the task may move to another CPU meanwhile
 		task, _, _, err := r.m.environ(0)
 		if err != nil {

@@ -59,7 +59,7 @@ func (r *Reader) uncached(v6 bool) (out []dst, err error) {
 // addOffList adds the routes that are on no uncached list. Those of IPv6 belong to any namespace, also to one that is being dismantled; those of IPv4
 // are skipped as long as ipv4_dst_ops is unknown.
 func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
-	ops := map[uint64]bool{}
+	ops, known := map[uint64]bool{}, map[uint64]bool{}
 	var any uint64
 	if v6 {
 		any = uint64(net) + r.l.net6Ops
@@ -67,8 +67,19 @@ func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
 		if err != nil {
 			return listed, err
 		}
+		// Where the kernel merges slab caches, what a namespace has for itself (kmemdup in ip6_route_net_init) is in the same one.
+		var templates []uint64
 		for _, n := range nets {
 			ops[uint64(n)+r.l.net6Ops] = true
+			for _, off := range r.l.netTemplates {
+				templates = append(templates, uint64(n)+off)
+			}
+		}
+		if templates, err = r.m.words(templates); err != nil {
+			return listed, err
+		}
+		for _, a := range templates {
+			known[a] = true
 		}
 	} else if any = r.ipv4Ops; any == 0 {
 		return listed, nil
@@ -82,7 +93,6 @@ func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
 	if err != nil {
 		return listed, err
 	}
-	known := map[uint64]bool{}
 	for _, d := range listed {
 		known[d.addr] = true
 	}
