@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"text/template"
+	"time"
 
 	"github.com/nlfuzz/nlfuzz/internal/iproute"
 	"github.com/nlfuzz/nlfuzz/invariants"
@@ -27,7 +28,7 @@ type Script struct {
 	Observed    []string // what nlfuzz saw, for people
 }
 
-// Check is how a script tells that the fault is there: Blocked, Errno, State, Log or NetnsStuck.
+// Check is how a script tells that the fault is there: Blocked, Errno, State, Log, Notify, Slow or NetnsStuck.
 type Check interface {
 	// at is the operation after which the script looks; the number of operations for the namespace's end.
 	at(ops int) int
@@ -58,6 +59,18 @@ type Log struct {
 	Pattern string // a line of it, as an extended regular expression
 }
 
+// Notify says that the operation was not announced to those who listen.
+type Notify struct {
+	OpIndex int
+	Message string // the missing announcement: RTM_DELROUTE, ...
+}
+
+// Slow says that the operation took longer than it may, each time.
+type Slow struct {
+	OpIndex int
+	Limit   time.Duration // of the operation alone: the script takes the start of the program off
+}
+
 // NetnsStuck says that the deleted namespace did not go away.
 type NetnsStuck struct{}
 
@@ -65,6 +78,8 @@ func (c Blocked) at(int) int        { return c.OpIndex }
 func (c Errno) at(int) int          { return c.OpIndex }
 func (c State) at(int) int          { return c.OpIndex }
 func (c Log) at(int) int            { return c.OpIndex }
+func (c Notify) at(int) int         { return c.OpIndex }
+func (c Slow) at(int) int           { return c.OpIndex }
 func (c NetnsStuck) at(ops int) int { return ops }
 
 //go:embed script.sh.tmpl
@@ -82,7 +97,11 @@ type page struct {
 	Holds    bool     // there is something to release
 	TC       bool
 	Python   bool
-	Limit    int // seconds
+	Limit    string // seconds
+	Heard    string // extended regular expression of the first line with which ip monitor shows the announcement
+	Program  string // ip or tc with its options, where the time of a command is taken; else empty
+	Line     string // the judged command without them
+	Idle     string // shell command that starts the same programs as the fault and does next to nothing
 	Want     answer
 	Got      answer
 	Tables   []string // shell commands that show the tables in question
@@ -97,7 +116,7 @@ type answer struct{ Name, Text string }
 // Render returns the script. An operation beyond the one that the check looks at is left out.
 func (s Script) Render() []byte {
 	at := min(max(s.Check.at(len(s.Ops)), 0), len(s.Ops))
-	p := page{Script: s, Limit: 5}
+	p := page{Script: s, Limit: "5"}
 	for i, op := range s.Ops[:at] {
 		p.Steps = append(p.Steps, s.step(i, op))
 	}
@@ -113,7 +132,7 @@ func (s Script) Render() []byte {
 		p.Kind = "errno"
 		p.Want, p.Got = answerOf(c.Want, ""), answerOf(c.Got, c.Extack)
 	case State:
-		p.Kind, p.Limit = "state", 3
+		p.Kind, p.Limit = "state", "3"
 		p.Queries, p.Untold = queries(c)
 		for _, q := range p.Queries {
 			if !slices.Contains(p.Tables, q.Show) {
@@ -121,9 +140,18 @@ func (s Script) Render() []byte {
 			}
 		}
 	case Log:
-		p.Kind, p.Limit = "log", 10
+		p.Kind, p.Limit = "log", "10"
+	case Notify:
+		p.Kind, p.Limit = "notify", "2"
+		p.Heard = heard(c.Message)
+	case Slow:
+		p.Kind, p.Limit = "slow", fmt.Sprintf("%.2f", c.Limit.Seconds())
+		if at < len(s.Ops) {
+			p.Program, p.Line = program(p.Fault)
+			p.Idle = idle(s.Ops[at])
+		}
 	case NetnsStuck:
-		p.Kind, p.Limit = "netns", 30
+		p.Kind, p.Limit = "netns", "30"
 	}
 	for _, op := range s.Ops[:min(at+1, len(s.Ops))] {
 		switch op.(type) {
@@ -178,6 +206,36 @@ func answerOf(e syscall.Errno, extack string) answer {
 	}
 	a.Text = strings.Join(texts, "|")
 	return a
+}
+
+// heard returns how ip monitor, with labels, begins what it says of a message.
+func heard(message string) string {
+	if of, ok := strings.CutPrefix(message, "RTM_DEL"); ok {
+		return `^\[` + literal(of) + `\]Deleted `
+	}
+	return `^\[` + literal(strings.TrimPrefix(message, "RTM_NEW")) + `\][^D]`
+}
+
+// program splits a command of ip or tc into the program with its options, which can be run for many commands, and the rest. It returns nothing for others.
+func program(command string) (program, line string) {
+	words := strings.Fields(command)
+	if words[0] != "ip" && words[0] != "tc" {
+		return "", ""
+	}
+	n := 1
+	for n < len(words) && strings.HasPrefix(words[n], "-") {
+		n++
+	}
+	return strings.Join(words[:n], " "), strings.Join(words[n:], " ")
+}
+
+// idle returns what starts the programs of an operation that ip and tc don't have, and does next to nothing: the start is not to count.
+func idle(op model.Op) string {
+	switch op.(type) {
+	case model.Send, model.PTB, model.Hold:
+		return "enter python3 -c 'import signal, socket, struct'"
+	}
+	return "true"
 }
 
 // literal escapes a text for use in an extended regular expression.

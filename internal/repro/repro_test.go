@@ -65,7 +65,11 @@ func scripts(t testing.TB) map[string]repro.Script {
 		"state": with("state/route", "ip route add blackhole 192.0.2.0/24\nip route add blackhole 192.0.2.0/25", repro.State{OpIndex: 1,
 			Missing:    []string{"route blackhole 192.0.2.0/25 table 254 metric 0 proto 3 scope 0"},
 			Unexpected: []string{"route blackhole 192.0.2.0/24 table 254 metric 0 proto 3 scope 0", "gadget 1"}}),
-		"log":   with("log/warning/fib_flush", "ip link set dev lo up", repro.Log{OpIndex: 0, Pattern: `WARNING: .* at net/ipv4/it's`}),
+		"log":  with("log/warning/fib_flush", "ip link set dev lo up", repro.Log{OpIndex: 0, Pattern: `WARNING: .* at net/ipv4/it's`}),
+		"kept": with("ledger/+veth", "ip link add name e0 type veth peer name e1\nnlfuzz settle\nip link del dev e0", repro.Blocked{OpIndex: 2, Dev: "e0"}),
+		"notify": with("notify/route del/RTM_DELROUTE", "ip link set dev lo up\nip -6 route add blackhole 2001:db8::/64\nip -6 route del blackhole 2001:db8::/64",
+			repro.Notify{OpIndex: 2, Message: "RTM_DELROUTE"}),
+		"slow":  with("slow/link del", "ip link add name e0 type veth peer name e1\nip link del dev e0", repro.Slow{OpIndex: 1, Limit: 150 * time.Millisecond}),
 		"netns": with("netns", "ip link add name e0 type veth peer name e1\nip link set dev e0 up", repro.NetnsStuck{}),
 	}
 }
@@ -112,6 +116,7 @@ func TestAnySequence(t *testing.T) {
 			repro.Blocked{OpIndex: at, Dev: "d0"}, repro.Errno{OpIndex: at, Want: syscall.EPERM, Got: syscall.ENODEV, Extack: strings.Join(said, " ")},
 			repro.Errno{OpIndex: at, Got: syscall.EPERM}, repro.State{OpIndex: at, Missing: said, Unexpected: said},
 			repro.Log{OpIndex: at, Pattern: strings.Join(said, "|")}, repro.NetnsStuck{},
+			repro.Notify{OpIndex: at, Message: strings.Join(said, "")}, repro.Slow{OpIndex: at, Limit: time.Second},
 		}).Draw(rt, "check")
 		script := repro.Script{Title: strings.Join(said, "\n"), Observed: said, Ops: list, Check: check}.Render()
 		checkSyntax(t, "", script)
@@ -243,6 +248,17 @@ func TestOnThisKernel(t *testing.T) {
 		{"not told", script(route, repro.State{OpIndex: 2, Unexpected: []string{"gadget"}}), "", 4, "not checked"},
 		{"quiet log", script(route, repro.Log{OpIndex: 2, Pattern: "WARNING: .* at nowhere"}), "--limit 1", 0, "PASS: nothing in the kernel log"},
 		{"log shows it", script(route, repro.Log{OpIndex: 2, Pattern: `repro\.sh [0-9]+`}), "", 1, "FAIL: the kernel's log shows it"}, // the script's own mark
+		{"heard", script(veth+"ip link set dev lo up\nip -6 route add blackhole 2001:db8::/64\nip -6 route del blackhole 2001:db8::/64",
+			repro.Notify{OpIndex: 3, Message: "RTM_DELROUTE"}), "", 0, "PASS: RTM_DELROUTE was heard"},
+		{"heard, new", script(veth+"ip link set dev e0 up", repro.Notify{OpIndex: 1, Message: "RTM_NEWLINK"}), "", 0, "PASS: RTM_NEWLINK was heard"},
+		{"not heard", script(route, repro.Notify{OpIndex: 2, Message: "RTM_DELROUTE"}), "--limit 1", 1, "FAIL: it succeeded, but no RTM_DELROUTE was heard"},
+		{"not heard, new", script(route+"ip route del blackhole 192.0.2.0/24", repro.Notify{OpIndex: 3, Message: "RTM_NEWROUTE"}), "--limit 1", 1, "[ROUTE]Deleted blackhole 192.0.2.0/24"},
+		{"not run", script("ip link del dev e0", repro.Notify{OpIndex: 0, Message: "RTM_DELLINK"}), "", 4, "SKIP: it failed, which nlfuzz did not see"},
+		{"fast", script(veth+"ip link del dev e0", repro.Slow{OpIndex: 1, Limit: time.Minute}), "", 0, "PASS: it took no longer than 60.00 s"},
+		{"slow", script(veth+"nlfuzz settle", repro.Slow{OpIndex: 1, Limit: time.Minute}), "--limit 0.5", 1, "FAIL: it took longer than 0.5 s, each time"},
+		{"slow, socket", script("ip link set dev lo up\nnlfuzz hold udp4 s to 127.0.0.1", repro.Slow{OpIndex: 1, Limit: time.Minute}), "", 0, "PASS: it took no longer than 60.00 s"},
+		{"slow, failed", script("ip -6 route del 2001:db8::/64", repro.Slow{OpIndex: 0, Limit: time.Minute}), "", 4, "SKIP: it failed, which nlfuzz did not see: RTNETLINK answers: No such process"},
+		{"slow, refused", script("ip link del dev e0", repro.Slow{OpIndex: 0, Limit: time.Minute}, syscall.ENODEV), "--limit 2", 0, "PASS: it took no longer than 2 s"},
 		{"namespace goes", script(route, repro.NetnsStuck{}), "", 0, "PASS: the namespace went away"},
 		{"help", script(route, repro.NetnsStuck{}), "--help", 0, "--limit SECONDS"},
 		{"usage", script(route, repro.NetnsStuck{}), "--limit x", 2, "usage:"},

@@ -33,7 +33,7 @@ sequence() {
 	fails EEXIST ip link add name d0 type dummy
 }
 
-# This must return.
+# This must return: nothing may keep d0.
 fault() {
 	ip link del dev d0
 }
@@ -84,6 +84,7 @@ control=  # set by --control
 ns=       # process that keeps the network namespace
 watch=    # another one
 extra=    # another one
+listener= # process that hears announcements
 pid=      # process of the last command
 victim=   # process that may be blocked
 run=      # "exec" in a process of its own
@@ -207,7 +208,7 @@ hold() {
 	from=$now
 	until grep -q '^ready$' "$tmp/said"; do
 		clock
-		if ! running "${sockets[$name]}" || ((now - from > 1000)); then
+		if ! running "${sockets[$name]}" || ((now - from > 3000)); then
 			close_socket "$name"
 			return 1
 		fi
@@ -334,7 +335,7 @@ cleanup() {
 		fi
 	fi
 	close_sockets
-	for p in $ns $watch $extra; do
+	for p in $ns $watch $extra $listener; do
 		kill "$p" 2>/dev/null
 	done
 	[[ -n $timeout ]] && echo "$timeout" >/proc/sys/net/core/netdev_unregister_timeout_secs

@@ -60,6 +60,7 @@ control=  # set by --control
 ns=       # process that keeps the network namespace
 watch=    # another one
 extra=    # another one
+listener= # process that hears announcements
 pid=      # process of the last command
 victim=   # process that may be blocked
 run=      # "exec" in a process of its own
@@ -203,7 +204,7 @@ cleanup() {
 		fi
 	fi
 	close_sockets
-	for p in $ns $watch $extra; do
+	for p in $ns $watch $extra $listener; do
 		kill "$p" 2>/dev/null
 	done
 	[[ -n $timeout ]] && echo "$timeout" >/proc/sys/net/core/netdev_unregister_timeout_secs

@@ -31,18 +31,37 @@ release() {
 	:
 }
 
+# tie makes a veth pair between the namespaces of $watch, where it has a name, and of a process.
+tie() {
+	nsenter --net="/proc/$watch/ns/net" ip link add "$1" type veth peer name "$1" netns "$2" >"$tmp/said" 2>&1 ||
+		skip "a veth pair is needed to see namespaces go: $(<"$tmp/said")"
+}
+
+# gone waits for the end of such a pair.
+gone() {
+	while nsenter --net="/proc/$watch/ns/net" ip link show dev "$1" >/dev/null 2>&1; do
+		clock
+		if ((now - began > limit * 100)); then
+			klog | grep -F 'unregister_netdevice: waiting for' | tail -n 3 | indent
+			fail "the namespace is still there $(since "$began") after its end"
+		fi
+		sleep 0.1
+	done
+}
+
 judge() {
 	local began round
 	sequence
-	# One worker of the kernel (cleanup_net) takes namespaces away, in batches. Another namespace, deleted later, goes away only when the batch
-	# with this one is done; the second of two can't be of the same batch. Seen by the end of a veth pair.
+	# A device of this namespace goes when it begins to go away, which a reference on the namespace prevents; its other end, elsewhere, shows that. One
+	# worker of the kernel (cleanup_net) takes namespaces away, in batches. Another namespace, deleted later, goes away only when the batch with this one
+	# is done; the second of two can't be of the same batch.
 	namespace
 	watch=$made
+	tie watch0 "$ns"
 	for round in 1 2; do
 		namespace
 		extra=$made
-		nsenter --net="/proc/$watch/ns/net" ip link add "watch$round" type veth peer name eth0 netns "$extra" >"$tmp/said" 2>&1 ||
-			skip "a veth pair is needed to see namespaces go: $(<"$tmp/said")"
+		tie "watch$round" "$extra"
 		if ((round == 1)); then
 			echo "deleting the namespace"
 			close_sockets
@@ -51,16 +70,10 @@ judge() {
 			ns=
 			clock
 			began=$now
+			gone watch0
 		fi
 		kill "$extra"
-		while nsenter --net="/proc/$watch/ns/net" ip link show dev "watch$round" >/dev/null 2>&1; do
-			clock
-			if ((now - began > limit * 100)); then
-				klog | grep -F 'unregister_netdevice: waiting for' | tail -n 3 | indent
-				fail "the namespace is still there $(since "$began") after its end"
-			fi
-			sleep 0.1
-		done
+		gone "watch$round"
 	done
 	pass "the namespace went away within $(since "$began")"
 }
@@ -72,6 +85,7 @@ control=  # set by --control
 ns=       # process that keeps the network namespace
 watch=    # another one
 extra=    # another one
+listener= # process that hears announcements
 pid=      # process of the last command
 victim=   # process that may be blocked
 run=      # "exec" in a process of its own
@@ -215,7 +229,7 @@ cleanup() {
 		fi
 	fi
 	close_sockets
-	for p in $ns $watch $extra; do
+	for p in $ns $watch $extra $listener; do
 		kill "$p" 2>/dev/null
 	done
 	[[ -n $timeout ]] && echo "$timeout" >/proc/sys/net/core/netdev_unregister_timeout_secs
