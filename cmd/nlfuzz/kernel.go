@@ -10,8 +10,9 @@ import (
 )
 
 type kernelCmd struct {
-	List kernelListCmd `cmd:"" help:"List pulled kernels and those that can be pulled."`
-	Pull kernelPullCmd `cmd:"" help:"Pull kernels into the cache."`
+	List  kernelListCmd  `cmd:"" help:"List pulled kernels and those that can be pulled."`
+	Pull  kernelPullCmd  `cmd:"" help:"Pull kernels into the cache."`
+	Build kernelBuildCmd `cmd:"" help:"Build a kernel for guests from Debian's source, with patches if wanted."`
 }
 
 type kernelListCmd struct{}

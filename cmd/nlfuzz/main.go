@@ -28,6 +28,7 @@ type cli struct {
 	Reduce reduceCmd `cmd:"" help:"Make a sequence that fails smaller, on the live kernel."`
 	Script scriptCmd `cmd:"" help:"Print a sequence that fails as a bash script that needs no nlfuzz."`
 	Kernel kernelCmd `cmd:"" help:"List and pull kernels under test."`
+	Bench  benchCmd  `cmd:"" help:"Measure nlfuzz itself."`
 	Doctor doctorCmd `cmd:"" help:"Say what this machine and a kernel can do, and what would mend the rest."`
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,8 @@ type replayCmd struct {
 	File  string `arg:"" help:"Sequence file, or folder of a finding." type:"path"`
 	Times int    `help:"Run it so many times." default:"1"`
 	State bool   `help:"Print the whole state at the end."`
+	// Record feeds the tests of the judges.
+	Record string `help:"Write what was expected and seen at each reading of the exact counts to this file, one JSON object a line." type:"path" placeholder:"FILE"`
 }
 
 // readOps reads a sequence file, or the minimal sequence of a finding's folder.
@@ -50,6 +53,15 @@ func (c *replayCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var record *json.Encoder
+	if c.Record != "" {
+		f, err := os.Create(c.Record)
+		if err != nil {
+			return usageError{fmt.Errorf("--record: %w", err)}
+		}
+		defer f.Close()
+		record = json.NewEncoder(f)
+	}
 	rep := newReporter(false)
 	env, err := c.open(ctx, rep, 1)
 	if err != nil {
@@ -74,6 +86,12 @@ func (c *replayCmd) Run(ctx context.Context) error {
 		}
 		fmt.Println()
 		printMemory(got.Memory)
+		if record != nil && (got.Memory != nil || got.Blocked) {
+			seen := *got
+			seen.Dumps, seen.Tables, seen.Notes = nil, nil, nil
+			record.Encode(invariants.Record{Expected: invariants.Expected{Kind: want.Kind, Links: want.Links, Ledgers: want.Ledgers, Undone: want.Undone, Other: want.Other,
+				NetRefs: want.NetRefs}, Seen: seen})
+		}
 	}
 	fmt.Printf("%-12s %-12s %9s  %s\n", "KERNEL", "(MODEL)", "TOOK", "OPERATION")
 	failed := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/nlfuzz/nlfuzz/fuzz"
 	"github.com/nlfuzz/nlfuzz/internal/guest"
 	"github.com/nlfuzz/nlfuzz/internal/kernel"
+	"github.com/nlfuzz/nlfuzz/internal/planted"
 )
 
 // targetFlags choose the kernel under test and how it is booted.
@@ -21,6 +22,8 @@ type targetFlags struct {
 	Memory int    `help:"MiB of memory of a guest." default:"256"`
 	CPUs   int    `help:"CPUs of a guest." default:"1" name:"cpus"`
 	Append string `help:"More words for the guest's kernel command line." placeholder:"WORDS"`
+	// Planted needs a kernel that has them.
+	Planted []string `help:"Switch these planted faults on (nlfuzz bench detect --list), on a kernel built with them." placeholder:"FAULT"`
 }
 
 // environment is the targets of a verb and what is known of their kernel.
@@ -48,9 +51,12 @@ func (t *targetFlags) open(ctx context.Context, rep *reporter, n int) (*environm
 	if t.Memory < 128 || t.CPUs < 1 || t.CPUs > 64 {
 		return nil, usageError{fmt.Errorf("--memory %d --cpus %d: at least 128 MiB, and 1 to 64 CPUs", t.Memory, t.CPUs)}
 	}
+	mask, err := plantedMask(t.Planted)
+	if err != nil {
+		return nil, err
+	}
 	env := &environment{}
 	start := time.Now()
-	var err error
 	if t.Kernel == "host" {
 		err = env.openHost(n)
 	} else {
@@ -65,14 +71,34 @@ func (t *targetFlags) open(ctx context.Context, rep *reporter, n int) (*environm
 		env.Close()
 		return nil, err
 	}
-	for _, r := range env.runners {
+	for i, r := range env.runners {
 		r.Kernel = k
+		if mask != 0 {
+			target, ok := env.timers[i].Target.(switched)
+			if !ok {
+				env.Close()
+				return nil, usageError{fmt.Errorf("--planted: --kernel %s has no planted faults; use planted:%s", t.Kernel, planted.Series)}
+			}
+			target.SetFaults(mask)
+		}
 	}
 	if len(k.Missing) > 0 {
 		rep.say("this kernel lacks, and the operations are left out: %s", missingText(k.Missing))
 	}
 	rep.say("ready after %s", time.Since(start).Round(100*time.Millisecond))
 	return env, nil
+}
+
+// plantedMask is the mask of the faults of these names.
+func plantedMask(names []string) (mask uint64, err error) {
+	for _, name := range names {
+		f, ok := planted.Find(name)
+		if !ok {
+			return 0, usageError{fmt.Errorf("no planted fault is called %q: nlfuzz bench detect --list names them", name)}
+		}
+		mask |= f.Mask()
+	}
+	return mask, nil
 }
 
 func (e *environment) openGuests(ctx context.Context, t *targetFlags, rep *reporter, n int) error {

@@ -176,7 +176,12 @@ func readManifest(dir string) (*Image, error) {
 
 // pulled returns the complete images in the cache that match `debian:want` (all if want is empty), the newest first. Damaged ones are left out, so
 // that they are pulled again.
-func pulled(cache, want string) []*Image {
+func pulled(cache, want string) []*Image { return kept(cache, "", want) }
+
+// builds returns those that Build made under a name, likewise.
+func builds(cache, name, want string) []*Image { return kept(cache, name, want) }
+
+func kept(cache, build, want string) []*Image {
 	entries, _ := os.ReadDir(filepath.Join(cache, "kernels"))
 	var all []*Image
 	for _, e := range entries {
@@ -184,7 +189,7 @@ func pulled(cache, want string) []*Image {
 			continue
 		}
 		img, err := readManifest(filepath.Join(cache, "kernels", e.Name()))
-		if err == nil && (want == "" || matches(img.Version, want)) {
+		if err == nil && img.Build == build && (want == "" || matches(img.Version, want)) {
 			all = append(all, img)
 		}
 	}

@@ -53,9 +53,8 @@ func candidates(stanzas []map[string]string) []candidate {
 	installed := map[string]int64{}
 	key := func(name, version string) string { return name + "=" + version }
 	for _, s := range stanzas {
-		size, _ := strconv.ParseInt(s["size"], 10, 64)
 		kib, _ := strconv.ParseInt(s["installed-size"], 10, 64)
-		p := Package{Name: s["package"], Version: s["version"], SHA256: s["sha256"], Size: size}
+		p := parsePackage(s)
 		known[key(p.Name, p.Version)] = p
 		installed[key(p.Name, p.Version)] = kib << 10
 	}
@@ -86,6 +85,12 @@ func candidates(stanzas []map[string]string) []candidate {
 		return cmp.Or(compareVersions(b.version, a.version), cmp.Compare(b.packages[0].Name, a.packages[0].Name))
 	})
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.version == b.version })
+}
+
+// parsePackage reads the control data of one package.
+func parsePackage(stanza map[string]string) Package {
+	size, _ := strconv.ParseInt(stanza["size"], 10, 64)
+	return Package{Name: stanza["package"], Version: stanza["version"], SHA256: stanza["sha256"], Size: size}
 }
 
 // pick is the newest candidate for `debian:want`.
@@ -263,6 +268,11 @@ func List(ctx context.Context, opts Options) ([]Available, error) {
 			a.Size += p.Size
 		}
 		list = append(list, a)
+	}
+	for _, name := range []string{BuildPlanted, BuildPlain} {
+		for _, img := range builds(cache, name, "") {
+			list = append(list, Available{Spec: name + ":" + img.Version, Package: img.Package, Version: img.Version, Image: img})
+		}
 	}
 	found, err := archive(ctx, cache, opts)
 	for _, c := range found {

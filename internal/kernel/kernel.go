@@ -20,6 +20,8 @@ type Image struct {
 	Kernel    string    `json:"kernel"`               // path of the bzImage or vmlinux
 	ModuleDir string    `json:"module_dir,omitempty"` // folder below which the modules lie; empty if there are none
 	Packages  []Package `json:"packages,omitempty"`   // everything that was pulled for it
+	Build     string    `json:"build,omitempty"`      // name of the build if it was made by Build; empty for others
+	BuildKey  string    `json:"build_key,omitempty"`  // checksum of what it was built from
 }
 
 // Package is one Debian package in the version that was pulled.

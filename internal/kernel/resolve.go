@@ -12,14 +12,17 @@ import (
 )
 
 // Resolve finds the kernel that spec names and pulls it if it must. A spec is `debian:7.3` (the newest 7.3.x that the archive has), an exact
-// `debian:6.1.192` or `debian:6.1.192-3`, the path of a bzImage or vmlinux, the folder of a built kernel tree, or a folder with an unpacked package.
-// What is in the cache is used without asking the archive.
+// `debian:6.1.192` or `debian:6.1.192-3`, `planted:7.3` or `built:7.3` for what Build made, the path of a bzImage or vmlinux, the folder of a built
+// kernel tree, or a folder with an unpacked package. What is in the cache is used without asking the archive.
 func Resolve(ctx context.Context, spec string, opts Options) (*Image, error) {
 	var img *Image
 	var err error
-	if want, ok := strings.CutPrefix(spec, "debian:"); ok {
+	switch source, want, _ := strings.Cut(spec, ":"); source {
+	case "debian":
 		img, err = resolveDebian(ctx, want, opts)
-	} else {
+	case BuildPlanted, BuildPlain:
+		img, err = resolveBuild(source, want, opts)
+	default:
 		img, err = fromPath(spec)
 	}
 	if err != nil {
@@ -27,6 +30,22 @@ func Resolve(ctx context.Context, spec string, opts Options) (*Image, error) {
 	}
 	img.Spec = spec
 	return img, nil
+}
+
+// resolveBuild finds a kernel that Build made.
+func resolveBuild(name, want string, opts Options) (*Image, error) {
+	cache, err := CacheDir(opts.Cache)
+	if err != nil {
+		return nil, err
+	}
+	if found := builds(cache, name, want); want != "" && len(found) > 0 {
+		return found[0], nil
+	}
+	command := "nlfuzz kernel build"
+	if name == BuildPlanted {
+		command += " --faults"
+	}
+	return nil, fmt.Errorf("kernel %s:%s is not built; run: %s", name, want, command)
 }
 
 // fromPath describes a kernel of the local file system.

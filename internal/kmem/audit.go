@@ -101,13 +101,12 @@ func (a *audit) nexthopObjects() error {
 
 // routes adds the routes in use of one family.
 func (a *audit) routes(v6 bool) error {
-	dsts, err := a.uncached(v6)
+	dsts, partly, err := a.inUse(a.net, v6)
 	if err != nil {
 		return err
 	}
-	if dsts, err = a.addOffList(a.net, v6, dsts); err != nil {
-		// The lists were read: the other judges still can work.
-		a.mem.Trouble = append(a.mem.Trouble, err.Error())
+	if partly != nil { // the lists were read: the other judges still can work
+		a.mem.Trouble = append(a.mem.Trouble, partly.Error())
 	}
 	if err := a.resolve(dsts); err != nil {
 		return err
@@ -279,6 +278,10 @@ func (a *audit) owners6(dsts []dst) (owners map[uint64]string, removed map[uint6
 	}
 	if slices.ContainsFunc(dsts, func(d dst) bool { return d.where == invariants.Nowhere && owners[d.addr] == "" }) {
 		if nhs, err = a.addressRoutes(); err == nil {
+			// So does what a nexthop object caches for a route that is gone.
+			for info := range a.objects {
+				nhs = append(nhs, info+l.info6)
+			}
 			err = mark(nhs)
 		}
 	}

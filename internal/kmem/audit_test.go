@@ -99,7 +99,6 @@ func TestAuditWithoutSymbols(t *testing.T) {
 	defer hidden.Close()
 	veth(t)
 	ip(t, "-6 addr add 2001:db8::1/64 dev v0 nodad")
-	want := auditOf(t, r, net)
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
 		t.Fatal(err)
@@ -107,24 +106,28 @@ func TestAuditWithoutSymbols(t *testing.T) {
 	if found, ok, err := hidden.Net(uint32(st.Ino)); err != nil || !ok || found != net {
 		t.Fatalf("Net without symbols = %#x, %v, %v, want %#x", found, ok, err, net)
 	}
-	got, err := hidden.Audit(net)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got.Trouble = nil // the slabs can't be searched where the memory map is randomised
-	for _, d := range want.Devices {
-		if g := got.Device(d.Name); g == nil || g.Ledger() != d.Ledger() || g.Addr != d.Addr {
-			t.Errorf("%s reads as %+v without symbols, %+v with them", d.Name, g, d)
+	// Multicast reports and sockets come and go by themselves: once the two must agree.
+	var diff string
+	for range 10 {
+		want := auditOf(t, r, net)
+		got, err := hidden.Audit(net)
+		if err != nil {
+			t.Fatal(err)
+		}
+		diff = ""
+		for _, d := range want.Devices {
+			if g := got.Device(d.Name); g == nil || g.Ledger() != d.Ledger() || g.Addr != d.Addr {
+				diff += fmt.Sprintf("%s reads as %+v without symbols, %+v with them\n", d.Name, g, d)
+			}
+		}
+		if got.NetRefs < 1 || got.NetRefs > want.NetRefs || len(got.Devices) != len(want.Devices) { // the sockets of ip go a little after it
+			diff += fmt.Sprintf("without symbols %d references, %d devices; with them %d, %d\n", got.NetRefs, len(got.Devices), want.NetRefs, len(want.Devices))
+		}
+		if diff == "" {
+			return
 		}
 	}
-	// The sockets of the ip commands go with a delay: the count may fall between the readings.
-	after, err := r.Audit(net)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.NetRefs > want.NetRefs || got.NetRefs < after.NetRefs || len(got.Devices) != len(want.Devices) {
-		t.Errorf("without symbols %d references, %d devices; with them %d and then %d, %d", got.NetRefs, len(got.Devices), want.NetRefs, after.NetRefs, len(want.Devices))
-	}
+	t.Error(diff)
 }
 
 // A thousand devices, and others that come and go while they are read: each reading either fails or is right for what stays.

@@ -1,6 +1,7 @@
 package kmem
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/nlfuzz/nlfuzz/invariants"
@@ -26,11 +27,10 @@ func (r *Reader) Holders(net Net, dev uint64) ([]invariants.Holder, error) {
 		}
 	}
 	for _, v6 := range []bool{true, false} {
-		dsts, err := r.uncached(v6)
+		dsts, partly, err := r.inUse(net, v6)
 		keep(err)
-		if err == nil {
-			dsts, err = r.addOffList(net, v6, dsts)
-			keep(err)
+		if !errors.Is(partly, errNoOps) {
+			keep(partly)
 		}
 		keep(r.addRoutes(dsts, dev, &h))
 	}

@@ -68,12 +68,9 @@ func TestHoldersIPv6(t *testing.T) {
 		if err := unix.Connect(fd, to); err != nil {
 			t.Fatal(err)
 		}
-		dsts, err := r.uncached(true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if dsts, err = r.addOffList(net, true, dsts); err != nil {
-			t.Fatal(err)
+		dsts, partly, err := r.inUse(net, true)
+		if err != nil || partly != nil {
+			t.Fatal(err, partly)
 		}
 		var h tally
 		if err := r.addRoutes(dsts, d.Addr, &h); err != nil {

@@ -1,6 +1,7 @@
 package kmem
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -56,16 +57,38 @@ func (r *Reader) uncached(v6 bool) (out []dst, err error) {
 	return out, err
 }
 
-// addOffList adds the routes that are on no uncached list. Those of IPv6 belong to any namespace, also to one that is being dismantled; those of IPv4
-// are skipped as long as ipv4_dst_ops is unknown.
-func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
-	ops, known := map[uint64]bool{}, map[uint64]bool{}
-	var any uint64
+// inUse returns the routes of a family, those on the uncached lists and those on none. Partly is why the latter may be missing. The slabs are searched first:
+// a route that is made meanwhile is then found on its list, and not taken for one that is on none.
+func (r *Reader) inUse(net Net, v6 bool) (out []dst, partly, err error) {
+	slabs, partly := r.inSlabs(net, v6)
+	if out, err = r.uncached(v6); err != nil {
+		return nil, partly, err
+	}
+	known := map[uint64]bool{}
+	for _, d := range out {
+		known[d.addr] = true
+	}
+	for _, a := range slabs {
+		if !known[a] {
+			known[a] = true // where the kernel had to make a smaller slab, its neighbour is met twice
+			out = append(out, dst{addr: a, v6: v6, where: invariants.Nowhere})
+		}
+	}
+	return out, partly, nil
+}
+
+// errNoOps: without symbols ipv4_dst_ops is learned from the first route met on an uncached list.
+var errNoOps = errors.New("IPv4 routes that are on no list can't be told from other objects yet: kallsyms hides ipv4_dst_ops")
+
+// inSlabs finds routes by searching the slabs. Those of IPv6 belong to any namespace, also to one that is being dismantled.
+func (r *Reader) inSlabs(net Net, v6 bool) (out []uint64, err error) {
+	ops, own := map[uint64]bool{}, map[uint64]bool{}
+	any := r.ipv4Ops
 	if v6 {
 		any = uint64(net) + r.l.net6Ops
 		nets, err := r.nets()
 		if err != nil {
-			return listed, err
+			return nil, err
 		}
 		// Where the kernel merges slab caches, what a namespace has for itself (kmemdup in ip6_route_net_init) is in the same one.
 		var templates []uint64
@@ -76,25 +99,22 @@ func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
 			}
 		}
 		if templates, err = r.m.words(templates); err != nil {
-			return listed, err
+			return nil, err
 		}
 		for _, a := range templates {
-			known[a] = true
+			own[a] = true
 		}
-	} else if any = r.ipv4Ops; any == 0 {
-		return listed, nil
+	} else if any == 0 {
+		return nil, errNoOps
 	}
 	ops[any] = true
 	cache, err := r.m.u64(any + r.l.opsCache)
 	if err != nil {
-		return listed, err
+		return nil, err
 	}
 	slots, err := r.slots(cache)
 	if err != nil {
-		return listed, err
-	}
-	for _, d := range listed {
-		known[d.addr] = true
+		return nil, err
 	}
 	addrs := make([]uint64, len(slots))
 	for i, a := range slots {
@@ -102,12 +122,11 @@ func (r *Reader) addOffList(net Net, v6 bool, listed []dst) ([]dst, error) {
 	}
 	found, err := r.m.words(addrs)
 	for i, a := range slots {
-		if found[i] != 0 && ops[found[i]] && !known[a] {
-			known[a] = true // where the kernel had to make a smaller slab, its neighbour is met twice
-			listed = append(listed, dst{addr: a, v6: v6, where: invariants.Nowhere})
+		if found[i] != 0 && ops[found[i]] && !own[a] {
+			out = append(out, a)
 		}
 	}
-	return listed, err
+	return out, err
 }
 
 // addRoutes tallies the routes in use that pin the device.
