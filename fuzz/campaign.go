@@ -97,6 +97,7 @@ func (c *Campaign) Run(ctx context.Context) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for _, r := range c.Runners {
+		r.Known = c.repeated
 		wg.Go(func() {
 			for run.Err() == nil {
 				i := int(next.Add(1)) - 1
@@ -142,7 +143,9 @@ func (c *Campaign) one(ctx, user context.Context, r *Runner, i int) error {
 		Original: seq, Kernel: c.Kernel, Command: c.Command, Took: time.Since(c.start)}
 	if c.Limits.Runs > 0 {
 		c.Stats.Reducing.Add(1)
+		r.Known = nil // what is reduced is known by now
 		red, err := Reduce(user, r, f.Ops, out, c.Limits)
+		r.Known = c.repeated
 		c.Stats.Reducing.Add(-1)
 		if err != nil {
 			return errors.Join(c.report(f), err)
@@ -176,6 +179,13 @@ func (c *Campaign) claim(v *invariants.Violation) bool {
 	}
 	c.known[v.Fingerprint] = true
 	return true
+}
+
+// repeated tells a fingerprint that was claimed.
+func (c *Campaign) repeated(fingerprint string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[fingerprint]
 }
 
 func (c *Campaign) report(f *Finding) error {

@@ -33,6 +33,8 @@ func Detect(ctx context.Context, r *Runner, seed uint64, limit time.Duration, tu
 	start := time.Now()
 	known := map[string]bool{}
 	defer turn(false)
+	r.Known = func(fingerprint string) bool { return known[fingerprint] }
+	defer func() { r.Known = nil }()
 	for i := 0; time.Since(start) < limit; i++ {
 		seq := Generate(seed, i, DefaultOps)
 		turn(true)

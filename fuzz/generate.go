@@ -2,6 +2,7 @@ package fuzz
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -30,7 +31,7 @@ func Generate(seed uint64, index, n int) Sequence {
 // teardown and at the end, where the sequence settles.
 func Ops(n int) *rapid.Generator[[]model.Op] {
 	return rapid.Custom(func(t *rapid.T) []model.Op {
-		g := &gen{t: t, st: model.New(model.DefaultProfile())}
+		g := &gen{t: t, st: model.New(model.DefaultProfile()), learned: map[model.Family][]netip.Addr{}}
 		g.tab = g.st.Tables()
 		var steps []step
 		if rapid.Bool().Draw(t, "property") {
@@ -85,7 +86,10 @@ type gen struct {
 	tab  *model.Tables // of st
 	ops  []model.Op
 	held []string // sockets held
-	wild bool     // arguments come from anywhere
+
+	learned map[model.Family][]netip.Addr // addresses with a path MTU of their own
+	joined  string                        // the device of the last socket that was connected to a group
+	wild    bool                          // arguments come from anywhere
 }
 
 func (g *gen) add(op model.Op) {
@@ -100,6 +104,9 @@ func (g *gen) add(op model.Op) {
 		if ans.Errno == 0 {
 			g.held = append(g.held, o.Name)
 		}
+	case model.PTB:
+		f := model.FamilyOf(o.To)
+		g.learned[f] = append(g.learned[f], o.To)
 	case model.Release:
 		g.held = slices.DeleteFunc(g.held, func(n string) bool { return n == o.Name })
 	}

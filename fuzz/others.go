@@ -157,6 +157,9 @@ func (g *gen) filter() model.Op {
 // target draws where traffic goes: an address of this namespace, a neighbour's, a routed one, or multicast.
 func (g *gen) target(f model.Family) netip.Addr {
 	as := g.farAddrs(f)
+	if learned := g.learned[f]; len(learned) > 0 && g.oneIn(3) {
+		return pick(g, learned) // a path MTU was learned: the exception caches a route once it is used
+	}
 	switch rapid.IntRange(0, 5).Draw(g.t, "target") {
 	case 0, 1:
 		if len(as) > 0 {
@@ -224,7 +227,15 @@ func (g *gen) hold() model.Op {
 	if len(free) == 0 || len(g.addrs(f)) == 0 {
 		return nil
 	}
-	return model.Hold{Proto: p, Name: g.sample("socket", free), To: g.target(f), Dev: g.bindDev()}
+	o := model.Hold{Proto: p, Name: g.sample("socket", free), To: g.target(f), Dev: g.bindDev()}
+	if p == model.UDP4 && g.oneIn(2) { // a group on a device: an uncached route, mostly on the device of the socket before
+		o.To = netip.MustParseAddr("224.0.0.1")
+		if _, there := g.link(g.joined); !there || g.oneIn(4) {
+			g.joined = g.dev(func(l model.Link) bool { return l.Up && notLo(l) })
+		}
+		o.Dev = g.joined
+	}
+	return o
 }
 
 func (g *gen) release() model.Op {

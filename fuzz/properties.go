@@ -25,12 +25,13 @@ var properties = []struct {
 		(*gen).linkAddDummy, (*gen).linkAddVLAN, (*gen).linkAddMACVLAN, (*gen).linkUp, (*gen).linkUp, (*gen).addrAdd, (*gen).linkMTU, (*gen).linkDel,
 	}},
 	{"a path MTU is learned before its route goes", []step{
-		(*gen).linkUp, (*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).routeAdd, (*gen).ptb, (*gen).ptb, (*gen).ptb, (*gen).routeDel, (*gen).addrDel,
+		(*gen).linkUp, (*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).routeAdd, (*gen).ptb, (*gen).sendUDP, (*gen).ptb, (*gen).sendUDP, (*gen).sendUDP, (*gen).routeDel,
+		(*gen).addrDel,
 	}},
 	{"a group shrinks", []step{
 		(*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).nexthopAdd, (*gen).nexthopAdd, (*gen).nexthopAdd, (*gen).groupAdd, (*gen).nexthopDel, (*gen).nexthopDel,
 	}},
 	{"sockets outlive what they used", []step{
-		(*gen).linkUp, (*gen).addrAdd, (*gen).hold, (*gen).routeAdd, (*gen).addrDel, (*gen).settle,
+		(*gen).linkUp, (*gen).addrAdd, (*gen).hold, (*gen).hold, (*gen).hold, (*gen).routeAdd, (*gen).addrDel, (*gen).settle,
 	}},
 }
