@@ -186,7 +186,7 @@ func (g *gen) bindDev() string {
 }
 
 func (g *gen) count() uint16 {
-	if g.oneIn(3) {
+	if g.oneIn(2) {
 		return uint16(rapid.IntRange(2, 10).Draw(g.t, "count"))
 	}
 	return 0
@@ -197,7 +197,11 @@ func (g *gen) sendRaw6() model.Op {
 	if len(as) == 0 {
 		return nil
 	}
-	return model.Send{Proto: model.Raw6, From: pick(g, g.farAddrs(model.IPv6)).Prefix.Addr(), To: g.target(model.IPv6), Dev: g.bindDev(), Count: g.count()}
+	o := model.Send{Proto: model.Raw6, From: pick(g, g.farAddrs(model.IPv6)).Prefix.Addr(), To: g.target(model.IPv6), Dev: g.bindDev(), Count: g.count()}
+	if g.oneIn(4) {
+		o.To = o.From // a local route: its dst is on lo, or the VRF, and its rt6i_idev is the address's device
+	}
+	return o
 }
 
 func (g *gen) sendUDP() model.Op {
@@ -210,6 +214,19 @@ func (g *gen) sendUDP() model.Op {
 		return nil
 	}
 	return model.Send{Proto: p, To: g.target(f), Dev: g.bindDev(), Count: g.count()}
+}
+
+// sendLearned sends to an address for which a path MTU was learned: the exception then caches a route.
+func (g *gen) sendLearned() model.Op {
+	f := g.family()
+	if len(g.learned[f]) == 0 {
+		return nil
+	}
+	p := model.UDP4
+	if f == model.IPv6 {
+		p = model.UDP6
+	}
+	return model.Send{Proto: p, To: pick(g, g.learned[f])}
 }
 
 func (g *gen) hold() model.Op {

@@ -25,7 +25,7 @@ var properties = []struct {
 		(*gen).linkAddDummy, (*gen).linkAddVLAN, (*gen).linkAddMACVLAN, (*gen).linkUp, (*gen).linkUp, (*gen).addrAdd, (*gen).linkMTU, (*gen).linkDel,
 	}},
 	{"a path MTU is learned before its route goes", []step{
-		(*gen).linkUp, (*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).routeAdd, (*gen).ptb, (*gen).sendUDP, (*gen).ptb, (*gen).sendUDP, (*gen).sendUDP, (*gen).routeDel,
+		(*gen).linkUp, (*gen).linkAddDummy, (*gen).linkUp, (*gen).addrAdd, (*gen).routeAdd, (*gen).ptb, (*gen).sendLearned, (*gen).ptb, (*gen).sendLearned, (*gen).sendLearned, (*gen).routeDel,
 		(*gen).addrDel,
 	}},
 	{"a group shrinks", []step{

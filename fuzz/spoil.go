@@ -44,7 +44,9 @@ func (g *gen) spoilRoute(o model.Route) model.Op {
 	switch n := len(o.Legs); {
 	case g.oneIn(4): // a source that is nobody's
 		o.Src = far
-	case n > 0 && g.oneIn(2): // a gateway that can't be reached, behind others that can
+	case n == 1 && o.Legs[0].Gateway.IsValid() && g.oneIn(2): // a gateway that can't be reached, behind one that can
+		o.Legs = append(o.Legs, model.Leg{Gateway: far, Dev: o.Legs[0].Dev})
+	case n > 0 && g.oneIn(2):
 		o.Legs[n-1] = model.Leg{Gateway: far, Dev: o.Legs[n-1].Dev}
 	case n == 1 && f == model.IPv6 && o.Legs[0].Gateway.IsValid() && g.oneIn(2): // the same leg twice
 		o.Legs = append(o.Legs, o.Legs[0])

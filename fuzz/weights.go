@@ -52,6 +52,7 @@ var weights = []struct {
 
 	{10, (*gen).sendRaw6},
 	{6, (*gen).sendUDP},
+	{4, (*gen).sendLearned},
 	{3, (*gen).hold},
 	{6, (*gen).ptb},
 	{1, (*gen).release},
