@@ -108,7 +108,7 @@ func (r *Runner) once(ctx context.Context, ops []model.Op) (*Outcome, error) {
 			return r.died(out, i, op, err)
 		}
 		if obs.Memory != nil {
-			want.Ledgers = st.Ledger()
+			want.Ledgers, want.Loose = st.Ledger(), loose(want.Tables)
 			been.recall(&want, ops[:i])
 		}
 		if obs.Memory != nil && out.Unread == nil {
@@ -178,10 +178,21 @@ func (r *Runner) release(ctx context.Context, been *visit, st *model.State, last
 	}
 	want := invariants.Expected{Kind: "release", Tables: st.Tables(), Before: last.Tables, Links: last.Tables.Links}
 	if obs.Memory != nil {
-		want.Ledgers, want.NetRefs = st.Ledger(), been.netRefs
+		want.Ledgers, want.Loose, want.NetRefs = st.Ledger(), loose(want.Tables), been.netRefs
 		been.recall(&want, ops)
 	}
 	return r.judge(ctx, obs, want)
+}
+
+// loose names the devices that are up without carrier.
+func loose(t *model.Tables) map[string]bool {
+	out := map[string]bool{}
+	for _, l := range t.Links {
+		if l.Up && !l.Carrier {
+			out[l.Name] = true
+		}
+	}
+	return out
 }
 
 // judge asks the judges. A state that differs is observed again until it agrees or the pauses are used up; exact counts that differ are read again after

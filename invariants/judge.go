@@ -27,6 +27,8 @@ type Expected struct {
 	Ledgers Ledgers
 	Undone  *Earlier
 	Other   *Earlier
+	// Loose are devices whose ledger may be one more or less: up without carrier, they may have their route for multicast or not (model.Tables.Canonical).
+	Loose map[string]bool
 	// NetRefs is how many references the namespace must have at its end; 0 where it is not known.
 	NetRefs int
 	// Known, if set, tells fingerprints of the exact judges that need no further report: they are passed over, so that what else is wrong is seen.
