@@ -122,7 +122,7 @@ func TestBuildErrors(t *testing.T) {
 func TestBuildInterrupted(t *testing.T) {
 	opts := fakeBuild(t)
 	mark := filepath.Join(t.TempDir(), "mark")
-	writeFile(t, filepath.Join(opts.Source, "build.sh"), "echo $$ > "+mark+"; sleep 600\n")
+	writeFile(t, filepath.Join(opts.Source, "build.sh"), "echo $$ > "+mark+".new; mv "+mark+".new "+mark+"; sleep 600\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for !isFile(mark) && ctx.Err() == nil {
