@@ -53,7 +53,7 @@ var weights = []struct {
 	{10, (*gen).sendRaw6},
 	{6, (*gen).sendUDP},
 	{4, (*gen).sendLearned},
-	{3, (*gen).hold},
+	{5, (*gen).hold},
 	{6, (*gen).ptb},
 	{1, (*gen).release},
 	{1, (*gen).settle},
