@@ -160,7 +160,16 @@ func checkNetns(o *Observation, _ Expected) *Violation {
 	case !o.Net.Deleted:
 		return nil
 	case !o.Net.Gone:
-		return &Violation{Fingerprint: "netns/stays", Detail: []string{fmt.Sprintf("the namespace was deleted and is still there after %v", o.Net.Took)}}
+		v := &Violation{Fingerprint: "netns/stays", Detail: []string{fmt.Sprintf("the namespace was deleted and is still there after %v", o.Net.Took)}}
+		for _, d := range o.Devices {
+			if d.State != registered && d.Refs > baseRefs {
+				v.Detail = append(v.Detail, fmt.Sprintf("%s is unregistered and can't be freed: %d references", d.Name, d.Refs))
+				for _, h := range d.Holders {
+					v.Detail = append(v.Detail, fmt.Sprintf("  held by %d %s: %s", h.Count, h.Kind, h.Detail))
+				}
+			}
+		}
+		return v
 	case o.Net.Kept:
 		return &Violation{Fingerprint: "netns/kept", Detail: []string{"the namespace was taken apart, but passive references keep its struct net"}}
 	}

@@ -25,8 +25,16 @@ func (t *Target) End(context.Context) (*invariants.Observation, error) {
 	}
 	o := &invariants.Observation{Net: invariants.NetState{Deleted: true}}
 	start, net, inum := time.Now(), t.net, t.inum
+	var devices []invariants.Device
+	if t.cfg.Memory != nil {
+		if devices, err = t.cfg.Memory.Devices(net); err != nil {
+			return nil, fmt.Errorf("read the devices: %w", err)
+		}
+	}
 	t.drop()
-	if o.Net.Gone, err = t.home.Wait(id, netnsLimit); err != nil {
+	t.devices = devices // those that the namespace's end waits for
+	defer func() { t.devices = nil }()
+	if o.Net.Gone, err = t.wait(id); err != nil {
 		return nil, err
 	}
 	if o.Net.Gone {
@@ -36,6 +44,9 @@ func (t *Target) End(context.Context) (*invariants.Observation, error) {
 		}
 	}
 	o.Net.Took = time.Since(start)
+	if !o.Net.Gone && t.cfg.Memory != nil {
+		t.holders(o, net)
+	}
 	if o.Net.Gone && t.cfg.Memory != nil && !t.inexact {
 		for pause := time.Millisecond; ; pause *= 2 { // a socket is freed some RCU callbacks after its close
 			freed, err := t.cfg.Memory.Freed(net, inum)
@@ -90,7 +101,29 @@ func (t *Target) probe() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return t.home.Wait(id, netnsLimit)
+	return t.wait(id)
+}
+
+// wait waits until the kernel begins to take a namespace apart. It gives up at the limit, or before, when kernel memory shows twice that a device of the
+// namespace that was dropped is unregistered and still held: the kernel ends one namespace after the other, and that one waits.
+func (t *Target) wait(id int32) (bool, error) {
+	stuck := map[uint64]int{}
+	for looks := 1; ; looks++ {
+		gone, err := t.home.Wait(id, lookEvery)
+		if gone || err != nil || time.Duration(looks)*lookEvery >= netnsLimit {
+			return gone, err
+		}
+		if looks < firstLook || t.cfg.Memory == nil {
+			continue
+		}
+		now := t.waitedFor()
+		for dev, refs := range now {
+			if stuck[dev] == refs {
+				return false, nil
+			}
+		}
+		stuck = now
+	}
 }
 
 // release closes the held sockets and deletes the qdiscs that hold packets.

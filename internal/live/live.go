@@ -315,7 +315,7 @@ const unregistered = 3
 func (t *Target) explain(o *invariants.Observation) {
 	if t.cfg.Memory != nil {
 		o.Log = append(o.Log, t.log.read()...)
-		t.holders(o)
+		t.holders(o, t.net)
 		return
 	}
 	for end := time.Now().Add(messageLimit); ; t.log.wait(time.Until(end)) {
@@ -328,14 +328,14 @@ func (t *Target) explain(o *invariants.Observation) {
 }
 
 // holders reads who holds the devices that are being unregistered.
-func (t *Target) holders(o *invariants.Observation) {
+func (t *Target) holders(o *invariants.Observation, net kmem.Net) {
 	for _, prev := range t.devices {
 		now, same, err := t.cfg.Memory.Recheck(prev)
 		if err != nil || !same {
 			continue
 		}
 		if now.State != 1 {
-			if now.Holders, err = t.cfg.Memory.Holders(t.net, now.Addr); err != nil {
+			if now.Holders, err = t.cfg.Memory.Holders(net, now.Addr); err != nil {
 				o.Log = append(o.Log, "nlfuzz: the holders can't be read: "+err.Error())
 			}
 		}
