@@ -57,12 +57,14 @@ type Device struct {
 	// Refs is the reference count, summed over the CPUs (netdev_refcnt_read).
 	Refs int
 	// Linkwatch is set while a queued link watch event holds one of them.
-	Linkwatch bool
+	Linkwatch bool `json:",omitempty"`
 	// Holders is what was found to hold references; filled only for devices that a blocked delete waits for, and for those whose ledger is wrong.
-	Holders []Holder
+	Holders []Holder `json:",omitempty"`
 	// Neighbours, Dsts and Detached count references that come and go by themselves: those of neighbour entries, of routes in use whose dst.dev is the
 	// device, and of removed objects (an IPv6 route, an inet6_dev) that only a route in use keeps. Filled only in a Memory.
-	Neighbours, Dsts, Detached int
+	Neighbours int `json:",omitempty"`
+	Dsts       int `json:",omitempty"`
+	Detached   int `json:",omitempty"`
 }
 
 // Holder is one kind of object that holds references on a device.

@@ -18,7 +18,8 @@ const (
 )
 
 // Audit reads what a reference ledger of the namespace needs. Call it after a barrier: else what RCU callbacks have still to release is counted.
-func (r *Reader) Audit(net Net) (*invariants.Memory, error) {
+// A fresh namespace has no routes in use yet, and they are not looked for.
+func (r *Reader) Audit(net Net, fresh bool) (*invariants.Memory, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.l.auditErr != nil {
@@ -46,12 +47,45 @@ func (r *Reader) Audit(net Net) (*invariants.Memory, error) {
 	if err := a.nexthopObjects(); err != nil {
 		return nil, err
 	}
-	for _, v6 := range []bool{true, false} {
-		if err := a.routes(v6); err != nil {
+	if fresh {
+		return a.mem, nil
+	}
+	slabs := a.slabs()
+	for i, v6 := range families {
+		if err := a.routes(v6, slabs[i]); err != nil {
 			return nil, err
 		}
 	}
 	return a.mem, nil
+}
+
+// families are IPv6 and IPv4.
+var families = [2]bool{true, false}
+
+// slabs searches the slabs for the routes of both families; where it can't, that is noted: the lists can still be read.
+func (a *audit) slabs() (out [2][]uint64) {
+	var searches []search
+	var of []int
+	for i, v6 := range families {
+		s, err := a.search(a.net, v6)
+		if err != nil {
+			a.mem.Trouble = append(a.mem.Trouble, err.Error())
+			continue
+		}
+		searches, of = append(searches, s), append(of, i)
+	}
+	if len(searches) == 0 {
+		return out
+	}
+	found, err := a.inSlabs(searches...)
+	if err != nil {
+		a.mem.Trouble = append(a.mem.Trouble, err.Error())
+		return out
+	}
+	for n, i := range of {
+		out[i] = found[n]
+	}
+	return out
 }
 
 // audit is one reading.
@@ -100,13 +134,10 @@ func (a *audit) nexthopObjects() error {
 }
 
 // routes adds the routes in use of one family.
-func (a *audit) routes(v6 bool) error {
-	dsts, partly, err := a.inUse(a.net, v6)
+func (a *audit) routes(v6 bool, slabs []uint64) error {
+	dsts, err := a.withListed(v6, slabs)
 	if err != nil {
 		return err
-	}
-	if partly != nil { // the lists were read: the other judges still can work
-		a.mem.Trouble = append(a.mem.Trouble, partly.Error())
 	}
 	if err := a.resolve(dsts); err != nil {
 		return err

@@ -21,7 +21,7 @@ func auditOf(t *testing.T, r *Reader, net Net) *invariants.Memory {
 		ip(t, "link add barrier0 type veth peer name barrier1")
 		ip(t, "link del barrier0")
 	}
-	m, err := r.Audit(net)
+	m, err := r.Audit(net, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestAuditWithoutSymbols(t *testing.T) {
 	var diff string
 	for range 10 {
 		want := auditOf(t, r, net)
-		got, err := hidden.Audit(net)
+		got, err := hidden.Audit(net, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestAuditUnderChange(t *testing.T) {
 	}
 	read, failed := 0, 0
 	for rounds := 0; rounds < 60; rounds++ {
-		m, err := r.Audit(net)
+		m, err := r.Audit(net, false)
 		if err != nil {
 			failed++
 			continue

@@ -60,9 +60,23 @@ func (r *Reader) uncached(v6 bool) (out []dst, err error) {
 // inUse returns the routes of a family, those on the uncached lists and those on none. Partly is why the latter may be missing. The slabs are searched first:
 // a route that is made meanwhile is then found on its list, and not taken for one that is on none.
 func (r *Reader) inUse(net Net, v6 bool) (out []dst, partly, err error) {
-	slabs, partly := r.inSlabs(net, v6)
-	if out, err = r.uncached(v6); err != nil {
-		return nil, partly, err
+	var slabs [][]uint64
+	s, partly := r.search(net, v6)
+	if partly == nil {
+		slabs, partly = r.inSlabs(s)
+	}
+	if partly != nil {
+		slabs = [][]uint64{nil}
+	}
+	out, err = r.withListed(v6, slabs[0])
+	return out, partly, err
+}
+
+// withListed returns the routes on the uncached lists, and of those in slabs the ones that are on none.
+func (r *Reader) withListed(v6 bool, slabs []uint64) ([]dst, error) {
+	out, err := r.uncached(v6)
+	if err != nil {
+		return nil, err
 	}
 	known := map[uint64]bool{}
 	for _, d := range out {
@@ -74,59 +88,77 @@ func (r *Reader) inUse(net Net, v6 bool) (out []dst, partly, err error) {
 			out = append(out, dst{addr: a, v6: v6, where: invariants.Nowhere})
 		}
 	}
-	return out, partly, nil
+	return out, nil
 }
 
 // errNoOps: without symbols ipv4_dst_ops is learned from the first route met on an uncached list.
 var errNoOps = errors.New("IPv4 routes that are on no list can't be told from other objects yet: kallsyms hides ipv4_dst_ops")
 
-// inSlabs finds routes by searching the slabs. Those of IPv6 belong to any namespace, also to one that is being dismantled.
-func (r *Reader) inSlabs(net Net, v6 bool) (out []uint64, err error) {
-	ops, own := map[uint64]bool{}, map[uint64]bool{}
+// search is what tells routes of a family in the slabs: the cache that they are in, the operations that they have, and which are no routes of a lookup.
+type search struct {
+	cache    uint64
+	ops, own map[uint64]bool
+}
+
+// search prepares a search. IPv6 routes found may belong to any namespace, also to one that is being dismantled.
+func (r *Reader) search(net Net, v6 bool) (s search, err error) {
+	s.ops, s.own = map[uint64]bool{}, map[uint64]bool{}
 	any := r.ipv4Ops
 	if v6 {
 		any = uint64(net) + r.l.net6Ops
 		nets, err := r.nets()
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 		// Where the kernel merges slab caches, what a namespace has for itself (kmemdup in ip6_route_net_init) is in the same one.
 		var templates []uint64
 		for _, n := range nets {
-			ops[uint64(n)+r.l.net6Ops] = true
+			s.ops[uint64(n)+r.l.net6Ops] = true
 			for _, off := range r.l.netTemplates {
 				templates = append(templates, uint64(n)+off)
 			}
 		}
 		if templates, err = r.m.words(templates); err != nil {
-			return nil, err
+			return s, err
 		}
 		for _, a := range templates {
-			own[a] = true
+			s.own[a] = true
 		}
 	} else if any == 0 {
-		return nil, errNoOps
+		return s, errNoOps
 	}
-	ops[any] = true
-	cache, err := r.m.u64(any + r.l.opsCache)
+	s.ops[any] = true
+	s.cache, err = r.m.u64(any + r.l.opsCache)
+	return s, err
+}
+
+// inSlabs finds the routes of some searches in one pass over memory, which is what takes the time.
+func (r *Reader) inSlabs(searches ...search) ([][]uint64, error) {
+	caches := make([]uint64, len(searches))
+	for i, s := range searches {
+		caches[i] = s.cache
+	}
+	slots, err := r.slots(caches...)
 	if err != nil {
 		return nil, err
 	}
-	slots, err := r.slots(cache)
-	if err != nil {
-		return nil, err
-	}
-	addrs := make([]uint64, len(slots))
-	for i, a := range slots {
-		addrs[i] = a + r.l.dstOps
-	}
-	found, err := r.m.words(addrs)
-	for i, a := range slots {
-		if found[i] != 0 && ops[found[i]] && !own[a] {
-			out = append(out, a)
+	out := make([][]uint64, len(searches))
+	for i, s := range searches {
+		addrs := make([]uint64, len(slots[i]))
+		for n, a := range slots[i] {
+			addrs[n] = a + r.l.dstOps
+		}
+		found, err := r.m.words(addrs)
+		if err != nil {
+			return nil, err
+		}
+		for n, a := range slots[i] {
+			if found[n] != 0 && s.ops[found[n]] && !s.own[a] {
+				out[i] = append(out[i], a)
+			}
 		}
 	}
-	return out, err
+	return out, nil
 }
 
 // addRoutes tallies the routes in use that pin the device.

@@ -11,14 +11,37 @@ import (
 // maxPages limits a slab scan to 64 GiB of memory: more would take seconds.
 const maxPages = 64 << 30 >> 12
 
-// slots returns the address of every object slot, used or free, of a slab cache: it scans the struct page array for slabs of that cache.
-func (r *Reader) slots(cache uint64) ([]uint64, error) {
+// slab is how a slab cache lays its objects out.
+type slab struct{ size, pad, objects uint64 }
+
+func (r *Reader) slabOf(cache uint64) (s slab, err error) {
+	size, err := r.m.u32(cache + r.l.cacheSize)
+	if err != nil {
+		return s, err
+	}
+	order, err := r.m.u32(cache + r.l.cacheOrder)
+	if err != nil {
+		return s, err
+	}
+	s.size, s.objects = uint64(size), uint64(order&0xffff) // kmem_cache_order_objects: the low 16 bits count objects
+	if r.l.cachePad != 0 {
+		pad, err := r.m.u32(cache + r.l.cachePad)
+		if err != nil {
+			return s, err
+		}
+		s.pad = uint64(pad)
+	}
+	return s, nil
+}
+
+// slots returns the address of every object slot, used or free, of each of some slab caches: it scans the struct page array for their slabs.
+func (r *Reader) slots(caches ...uint64) ([][]uint64, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("objects that are on no list can be found only on amd64, not on %s", runtime.GOARCH)
 	}
 	// Where the kernel has no such variables or hides them, the addresses without randomisation (CONFIG_RANDOMIZE_MEMORY) are tried.
 	vmemmap, direct := uint64(0xffffea0000000000), uint64(0xffff888000000000)
-	if cache < 0xffff800000000000 { // five levels of page tables
+	if caches[0] < 0xffff800000000000 { // five levels of page tables
 		vmemmap, direct = 0xffd4000000000000, 0xff11000000000000
 	}
 	for name, v := range map[string]*uint64{"vmemmap_base": &vmemmap, "page_offset_base": &direct} {
@@ -35,25 +58,16 @@ func (r *Reader) slots(cache uint64) ([]uint64, error) {
 		return nil, err
 	}
 	last := ranges[len(ranges)-1][1]
-	if cache < direct || (cache-direct)>>12 >= last {
-		return nil, fmt.Errorf("slab cache %#x lies outside the direct map at %#x: the kernel randomises its memory map and kallsyms doesn't show page_offset_base", cache, direct)
-	}
-	size, err := r.m.u32(cache + r.l.cacheSize)
-	if err != nil {
-		return nil, err
-	}
-	order, err := r.m.u32(cache + r.l.cacheOrder)
-	if err != nil {
-		return nil, err
-	}
-	pad := uint32(0)
-	if r.l.cachePad != 0 {
-		if pad, err = r.m.u32(cache + r.l.cachePad); err != nil {
+	layouts := make([]slab, len(caches))
+	for i, cache := range caches {
+		if cache < direct || (cache-direct)>>12 >= last {
+			return nil, fmt.Errorf("slab cache %#x lies outside the direct map at %#x: the kernel randomises its memory map and kallsyms doesn't show page_offset_base", cache, direct)
+		}
+		if layouts[i], err = r.slabOf(cache); err != nil {
 			return nil, err
 		}
 	}
-	perSlab := uint64(order & 0xffff) // kmem_cache_order_objects: the low 16 bits count objects
-	const chunk = 512                 // struct pages a read
+	const chunk = 512 // struct pages a read
 	var reqs []request
 	var first []uint64
 	for _, ram := range ranges {
@@ -62,19 +76,22 @@ func (r *Reader) slots(cache uint64) ([]uint64, error) {
 			first = append(first, p)
 		}
 	}
-	var out []uint64
+	out := make([][]uint64, len(caches))
 	readable := 0
 	err = r.m.each(reqs, func(i int, data []byte) {
 		if data != nil {
 			readable++
 		}
 		for j := uint64(0); (j+1)*r.l.pageSize <= uint64(len(data)); j++ {
-			if le.Uint64(data[j*r.l.pageSize+r.l.slabCache:]) != cache {
-				continue
-			}
-			slab := direct + (first[i]+j)<<12
-			for n := range perSlab {
-				out = append(out, slab+uint64(pad)+n*uint64(size))
+			word := le.Uint64(data[j*r.l.pageSize+r.l.slabCache:])
+			for c, cache := range caches {
+				if word != cache {
+					continue
+				}
+				at := direct + (first[i]+j)<<12
+				for n := range layouts[c].objects {
+					out[c] = append(out[c], at+layouts[c].pad+n*layouts[c].size)
+				}
 			}
 		}
 	})

@@ -78,7 +78,7 @@ func (t *Target) Release(context.Context) (*invariants.Observation, error) {
 	if err := t.observe(o); err != nil {
 		return nil, err
 	}
-	return o, t.audit(o)
+	return o, t.audit(o, false)
 }
 
 // probe makes an empty namespace, drops it, and waits until the kernel begins to take it apart.

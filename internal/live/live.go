@@ -26,7 +26,7 @@ type Memory interface {
 	Devices(net kmem.Net) ([]invariants.Device, error)
 	Recheck(prev invariants.Device) (now invariants.Device, same bool, err error)
 	Holders(net kmem.Net, dev uint64) ([]invariants.Holder, error)
-	Audit(net kmem.Net) (*invariants.Memory, error)
+	Audit(net kmem.Net, fresh bool) (*invariants.Memory, error)
 	Freed(net kmem.Net, inum uint32) (bool, error)
 }
 
@@ -183,7 +183,7 @@ func (t *Target) Begin(context.Context) (*invariants.Observation, error) {
 	if err := t.observe(o); err != nil {
 		return nil, err
 	}
-	if err := t.audit(o); err != nil {
+	if err := t.audit(o, true); err != nil {
 		return nil, err
 	}
 	for name := range t.index {
@@ -262,7 +262,7 @@ func (t *Target) Apply(ctx context.Context, op model.Op) (*invariants.Observatio
 		return nil, err
 	}
 	if _, settle := op.(model.Settle); settle {
-		return o, t.audit(o)
+		return o, t.audit(o, false)
 	}
 	return o, nil
 }
@@ -406,11 +406,11 @@ func (t *Target) settle() error {
 }
 
 // audit reads the exact counts; it comes after a barrier.
-func (t *Target) audit(o *invariants.Observation) (err error) {
+func (t *Target) audit(o *invariants.Observation, fresh bool) (err error) {
 	if t.cfg.Memory == nil || t.inexact {
 		return nil
 	}
-	if o.Memory, err = t.cfg.Memory.Audit(t.net); err != nil {
+	if o.Memory, err = t.cfg.Memory.Audit(t.net, fresh); err != nil {
 		return fmt.Errorf("read the reference counts: %w", err)
 	}
 	return nil
