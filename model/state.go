@@ -27,7 +27,7 @@ type Profile struct {
 	// SourceOfAnyDevice: deleting an IPv6 address strips it as the preferred source of every route for which no other device of the same VRF has it
 	// (fib6_remove_prefsrc); on 6.1 of the routes out of its own device, wherever else it is.
 	SourceOfAnyDevice bool
-	// VethHoldsPeer: each end of a veth pair keeps a reference on the other (veth_newlink; not on 6.1).
+	// VethHoldsPeer: each end of a veth pair keeps a reference on the other (veth_newlink; not on 6.1 to 7.2).
 	VethHoldsPeer bool
 }
 
